@@ -1,0 +1,62 @@
+"""agentkv: agent memory made of KV states. See README.md; start with :class:`AgentMemory`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from agentkv._version import __version__
+
+if TYPE_CHECKING:
+    from agentkv.engine.base import Cancellation, Engine, Sampling
+    from agentkv.engine.fake import FakeEngine
+    from agentkv.engine.llama import LlamaEngine
+    from agentkv.errors import AgentKVError
+    from agentkv.memory import AgentMemory
+    from agentkv.records import Decision, Exactness, Fingerprint, Manifest, Turn
+    from agentkv.store.catalog import BlockStore
+
+# Nothing is imported before it is asked for: `import agentkv` loads neither a native library nor pydantic.
+_HOMES = {
+    "AgentKVError": "agentkv.errors",
+    "AgentMemory": "agentkv.memory",
+    "BlockStore": "agentkv.store.catalog",
+    "Cancellation": "agentkv.engine.base",
+    "Decision": "agentkv.records",
+    "Engine": "agentkv.engine.base",
+    "Exactness": "agentkv.records",
+    "FakeEngine": "agentkv.engine.fake",
+    "Fingerprint": "agentkv.records",
+    "LlamaEngine": "agentkv.engine.llama",
+    "Manifest": "agentkv.records",
+    "Sampling": "agentkv.engine.base",
+    "Turn": "agentkv.records",
+}
+
+__all__ = [
+    "AgentKVError",
+    "AgentMemory",
+    "BlockStore",
+    "Cancellation",
+    "Decision",
+    "Engine",
+    "Exactness",
+    "FakeEngine",
+    "Fingerprint",
+    "LlamaEngine",
+    "Manifest",
+    "Sampling",
+    "Turn",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'agentkv' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

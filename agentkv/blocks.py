@@ -1,0 +1,225 @@
+"""Blocks: deposit and graft, where an engine and a store meet.
+
+A block's own tokens are always decoded as one piece behind its parent's, on a first reading and on every later one.
+So one id stands for one computation and, by the exactness contract, for one state. This matters: llama.cpp's
+kernels treat the last rows of a batch apart, and the same tokens cut elsewhere can differ in their last bits.
+
+Refuses to know: manuals, routing, chat. Not guaranteed: that prefix + manual + turn read as one piece give the same
+bits as read in three; ``agentkv bench exactness`` shows by how much they differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv.engine import layout as blobs
+from agentkv.engine.base import Cancellation, Engine, State
+from agentkv.engine.generate import check_window
+from agentkv.engine.probe import PROBE_STEPS, chained, first_difference, greedy_hashes
+from agentkv.errors import IncompatibleFingerprint, InexactBlock, UnknownBlock, UsageError
+from agentkv.hashing import block_id, sha256
+from agentkv.records import Exactness, Manifest, Probe, SegmentRef
+from agentkv.store.catalog import BlockStore
+
+
+@dataclass(frozen=True)
+class Deposit:
+    """What a deposit did. ``created`` is False when the block was there; milliseconds by stage, 0 where not run."""
+
+    manifest: Manifest
+    created: bool
+    ms: dict[str, float] = field(default_factory=dict)
+
+
+class Blocks:
+    """The blocks of one engine in one store. Calls hold the engine's lock."""
+
+    def __init__(self, engine: Engine, store: BlockStore) -> None:
+        self.engine, self.store = engine, store
+        self.fingerprint = engine.fingerprint()
+
+    def id_of(self, tokens: Sequence[int], parent_id: str | None = None) -> str:
+        """The id that ``tokens`` behind ``parent_id`` have under this engine; costs a hash."""
+        return block_id(self.fingerprint.id, parent_id, tokens)
+
+    def chain(self, manifest: Manifest) -> list[Manifest]:
+        """The block and its parents, root first. Raises UnknownBlock if a parent is gone."""
+        links = [manifest]
+        while (parent_id := links[0].parent_id) is not None:
+            parent = self.store.manifest(parent_id)
+            if parent is None:
+                raise UnknownBlock(parent_id, "It is the parent of a block; deposit the text again.")
+            links.insert(0, parent)
+        return links
+
+    def tokens_of(self, manifest: Manifest) -> tuple[int, ...]:
+        """All ids of the block, its parents' first."""
+        return tuple(token for link in self.chain(manifest) for token in link.tokens)
+
+    # --- deposit ------------------------------------------------------------------------------------------------------
+
+    def deposit(
+        self,
+        tokens: Sequence[int],
+        *,
+        parent: Manifest | None = None,
+        allow_inexact: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Deposit:
+        """Read ``tokens`` behind ``parent`` once, prove the state, store it. A block that is there costs a hash.
+
+        Raises WindowOverflow (a block has to leave room for its probe), InexactBlock, StoreFull, Cancelled; then
+        nothing was stored.
+        """
+        if not len(tokens):
+            raise UsageError("a block has at least one token")
+        identity = self.id_of(tokens, parent.block_id if parent else None)
+        known = self.store.manifest(identity)
+        if known is not None:
+            return Deposit(known, created=False)
+        check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
+        with self.engine.lock:
+            try:
+                return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
+            finally:
+                self.engine.clear()
+
+    def _read_prove_store(
+        self,
+        identity: str,
+        tokens: Sequence[int],
+        parent: Manifest | None,
+        allow_inexact: bool,
+        cancellation: Cancellation | None,
+    ) -> Deposit:
+        watch = _Stopwatch()
+        # 1. Read: the parent's state comes back, the own tokens are decoded behind it as one piece.
+        if parent is None:
+            self.engine.clear()
+        else:
+            self.graft(parent)
+        watch.lap("parent")
+        self.engine.extend(tokens, cancellation)
+        watch.lap("prefill")
+        # 2. Capture and cut: at the parents' own cuts first, so that their segments are shared.
+        state = self.engine.capture()
+        watch.lap("capture")
+        n_tokens = len(state.tokens)
+        ranges = _ranges(parent) + blobs.cuts(parent.n_tokens if parent else 0, n_tokens)
+        segments = blobs.cut(state.blob, state.layout, n_tokens, ranges)
+        digest = sha256(state.blob.data)
+        watch.lap("cut")
+        # 3. Prove: the uninterrupted run against a restore of what will be stored.
+        probe, exactness = self._prove(identity, state, segments, tokens[len(tokens) // 2], allow_inexact)
+        watch.lap("probe")
+        # 4. Store: segments, then the manifest, which commits.
+        manifest = Manifest(
+            block_id=identity,
+            parent_id=parent.block_id if parent else None,
+            fingerprint=self.fingerprint,
+            tokens=tuple(tokens),
+            n_tokens=n_tokens,
+            layout=state.layout,
+            segments=tuple(ref for ref, _ in segments),
+            state_sha256=digest,
+            exactness=exactness,
+            probe=probe,
+        )
+        created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments})
+        self.store.cache.put(identity, state, state.blob.nbytes)
+        watch.lap("store")
+        return Deposit(manifest, created, watch.ms)
+
+    def _prove(
+        self,
+        identity: str,
+        state: State,
+        segments: list[tuple[SegmentRef, NDArray[np.uint8]]],
+        token: int,
+        allow_inexact: bool,
+    ) -> tuple[Probe, Exactness]:
+        fresh = greedy_hashes(self.engine, token, PROBE_STEPS)
+        assembly = blobs.Assembly(state.layout, len(state.tokens))
+        for ref, raw in segments:
+            assembly.place(ref, raw)
+        self.engine.clear()
+        self.engine.restore(State(state.tokens, state.layout, assembly.blob))
+        step = first_difference(fresh, greedy_hashes(self.engine, token, PROBE_STEPS))
+        if step is not None and not allow_inexact:
+            raise InexactBlock(identity, step, PROBE_STEPS)
+        probe = Probe(steps=PROBE_STEPS, token=token, sha256=chained(fresh))
+        return probe, Exactness.EXACT if step is None else Exactness.INEXACT
+
+    # --- graft --------------------------------------------------------------------------------------------------------
+
+    def graft(self, manifest: Manifest) -> None:
+        """Restore the block into the live context, from the RAM cache or, verified, from disk.
+
+        Raises IncompatibleFingerprint, CorruptBlock, MissingSegment, WindowOverflow, with the context untouched.
+        """
+        difference = manifest.fingerprint.first_difference(self.fingerprint)
+        if difference is not None:
+            raise IncompatibleFingerprint(*difference)
+        with self.engine.lock:
+            self.engine.restore(self.state(manifest))
+
+    def state(self, manifest: Manifest) -> State:
+        """The block's state, from the RAM cache or from disk. Raises CorruptBlock, MissingSegment, StoreReadError."""
+        cached = self.store.cache.get(manifest.block_id)
+        if isinstance(cached, State):
+            return cached
+        assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
+        self.store.read(manifest, assembly.place)
+        state = State(self.tokens_of(manifest), manifest.layout, assembly.blob)
+        self.store.cache.put(manifest.block_id, state, state.blob.nbytes)
+        return state
+
+    # --- a prompt in parts ----------------------------------------------------------------------------------------------
+
+    def stored_chain(self, parts: Sequence[Sequence[int]]) -> list[Manifest]:
+        """The longest stored chain that is a prefix of ``parts``: decided on ids, part by part, never on text."""
+        links: list[Manifest] = []
+        for part in parts:
+            found = self.store.manifest(self.id_of(part, links[-1].block_id if links else None)) if part else None
+            if found is None:
+                break
+            links.append(found)
+        return links
+
+    def reprove(self, manifest: Manifest) -> bool:
+        """Whether the stored state still continues as at deposit: the probe repeated, no prefill."""
+        if manifest.probe is None:
+            return False
+        with self.engine.lock:
+            try:
+                self.graft(manifest)
+                return chained(greedy_hashes(self.engine, manifest.probe.token, manifest.probe.steps)) == (
+                    manifest.probe.sha256
+                )
+            finally:
+                self.engine.clear()
+
+
+def _ranges(manifest: Manifest | None) -> list[tuple[int, int]]:
+    """The cuts of a block's first sectioned cache; every section of one block is cut alike."""
+    if manifest is None:
+        return []
+    cut = [i for i, section in enumerate(manifest.layout.sections) if section.kind == "attention"]
+    if not cut:
+        return [(0, manifest.n_tokens)]
+    return [(ref.start, ref.stop) for ref in manifest.segments if ref.section == cut[0]]
+
+
+class _Stopwatch:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._last = clock, clock()
+        self.ms: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        now = self._clock()
+        self.ms[stage], self._last = (now - self._last) * 1e3, now

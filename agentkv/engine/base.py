@@ -1,0 +1,186 @@
+"""The ``Engine`` protocol: token ids in, logits and states out. Knows nothing of files, names or skills.
+
+An engine owns one live context: a list of token ids and the KV state that they produced. Calls on it are
+serialised by its lock; tokens are counted where they pass to the decode call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv.records import Fingerprint, StateLayout
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class State:
+    """A captured context: its token ids, the layout of the blob, and the blob itself (uint8, 1-D).
+
+    Rows that a sliding window already masks are zero. The blob holds no logits: after a restore at least one
+    token has to be evaluated.
+    """
+
+    tokens: tuple[int, ...]
+    layout: StateLayout
+    blob: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen. ``temperature`` 0 is greedy: the largest logit, the lowest id on a tie."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One step of a generation.
+
+    ``text`` holds whole characters only and may be empty; ``finish`` is None until the last piece.
+    ``logprob`` is the token's natural-log probability before sampling settings and grammar; None if not asked for.
+    """
+
+    text: str
+    token: int | None
+    logprob: float | None = None
+    finish: str | None = None
+
+
+@dataclass
+class Counters:
+    """Running totals since the engine was opened, counted at the decode and state calls."""
+
+    decoded: int = 0
+    restored: int = 0
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known of the loaded model. ``train_window`` is in tokens, ``sha256`` over the model's bytes."""
+
+    name: str
+    architecture: str
+    sha256: str
+    train_window: int
+    n_vocab: int
+    chat_template: str | None
+    bos: int | None
+    bos_text: str
+    eos_text: str
+    add_bos: bool
+
+
+class Cancellation:
+    """A flag that another thread may set; it takes effect within one token, also in the middle of a prefill.
+
+    ``flag`` is the flag as two bytes of native memory, so that native code can look at it without Python.
+    """
+
+    def __init__(self) -> None:
+        self.flag = ctypes.create_string_buffer(2)
+
+    def cancel(self) -> None:
+        """Ask the running call to stop."""
+        self.flag[0] = b"\x01"
+
+    @property
+    def requested(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self.flag[0] != b"\x00"
+
+
+class Sampler(Protocol):
+    """Chooses token ids; stateful over one generation."""
+
+    def pick(self, logits: Logits) -> int:
+        """The next token id, from ``logits`` of shape (n_vocab,); advances the grammar, if there is one."""
+        ...
+
+    def close(self) -> None:
+        """Release native memory; may be called twice."""
+        ...
+
+
+class Engine(Protocol):
+    """One model with one live context. See the module docstring for the rules that hold for every method."""
+
+    info: ModelInfo
+    window: int
+    counters: Counters
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """Re-entrant lock that a caller holds over several calls that belong together (one turn)."""
+        ...
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The ids in the live context."""
+        ...
+
+    def fingerprint(self) -> Fingerprint:
+        """What makes states of this engine interchangeable."""
+        ...
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """Ids of ``text``, without BOS; control-token text becomes control tokens only if ``special``."""
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for; empty for a control token."""
+        ...
+
+    def is_end(self, token: int) -> bool:
+        """Whether the model ends its turn with this token."""
+        ...
+
+    def is_control(self, token: int) -> bool:
+        """Whether the token is a control token, one that no content may produce."""
+        ...
+
+    def clear(self) -> None:
+        """Empty the live context."""
+        ...
+
+    def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        """Decode ``tokens`` (at least one) after the live context; logits after the last, shape (n_vocab,).
+
+        Raises WindowOverflow before decoding, Cancelled with the context cleared, NativeRefusal.
+        """
+        ...
+
+    def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """Decode ``tokens`` (≥ 2); natural-log probability of each but the first, shape (len(tokens) - 1,)."""
+        ...
+
+    def capture(self) -> State:
+        """The state of the live context (≥ 1 token); the context can go on as if it had not been called."""
+        ...
+
+    def restore(self, state: State) -> None:
+        """Replace the live context by ``state``. Raises InvalidState with the live context untouched."""
+        ...
+
+    def truncate(self, n_tokens: int) -> bool:
+        """Cut the live context to its first ``n_tokens``; False (and nothing done) if this model cannot."""
+        ...
+
+    def sampler(self, sampling: Sampling, grammar: str | None = None) -> Sampler:
+        """A sampler; ``grammar`` is GBNF text with the rule ``root``. Raises InvalidGrammar."""
+        ...
+
+    def close(self) -> None:
+        """Release the model; every later call raises EngineClosed. May be called twice."""
+        ...

@@ -1,0 +1,280 @@
+"""``FakeEngine``: bytes as tokens, deterministic, no model. Shipped, so that users test as this package does.
+
+It keeps a real state in the real layout (a full and a windowed attention section) and computes its logits from
+the *bytes* of that state, so a restore that brings back other bytes changes what it says. With ``replies`` it
+answers in words: ``replies(prompt_text) -> text`` is asked once a turn, with everything before the answer.
+
+Not guaranteed: any likeness to a language model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv._version import __version__
+from agentkv.engine import layout as blobs
+from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
+from agentkv.engine.generate import check_window, log_probability
+from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
+from agentkv.records import Fingerprint, Planes, Section, StateLayout
+
+BOS, START, END, ANSWER = 256, 257, 258, 259
+N_VOCAB = 260
+_SPECIALS = {"<bos>": BOS, "<start>": START, "<end>": END, "<answer>": ANSWER}
+_SLIDING = 64
+_CHANNELS = 8
+_TEMPLATE = (
+    "<bos>{% for m in messages %}<start>{{ m.role }}\n{{ m.content }}<end>{% endfor %}<start>assistant\n<answer>"
+)
+
+
+def _section(window: int) -> Section:
+    keys = Planes(ggml_type=1, token_major=True, row_bytes=32)
+    values = Planes(ggml_type=1, token_major=False, row_bytes=2 * _CHANNELS, channels=_CHANNELS)
+    return Section(kind="attention", v_trans=True, window=window, keys=(keys,), values=(values,))
+
+
+LAYOUT = StateLayout(architecture="fake", sections=(_section(0), _section(_SLIDING)))
+
+
+class FakeEngine:
+    """See the module's text; the methods' contract is that of :class:`agentkv.Engine`.
+
+    ``weights`` stands for the model's bytes: two engines with other weights have other fingerprints and logits.
+    ``diverge_after``: test aid, logits differ that many tokens after a restore, as on an inexact architecture.
+
+    >>> engine = FakeEngine(replies=lambda prompt: "forty-two")
+    >>> engine.info.name
+    'fake'
+    """
+
+    def __init__(
+        self,
+        *,
+        window: int = 4096,
+        weights: str = "",
+        replies: Callable[[str], str] | None = None,
+        diverge_after: int | None = None,
+    ) -> None:
+        self.window, self.counters = window, Counters()
+        self._weights, self._replies, self._diverge_after = weights, replies, diverge_after
+        self._lock = threading.RLock()
+        self._closed = False
+        self._tokens: list[int] = []
+        self._keys = [np.zeros((window, 32), np.uint8) for _ in LAYOUT.sections]
+        self._values = [np.zeros((_CHANNELS, window * 2), np.uint8) for _ in LAYOUT.sections]
+        self._since_restore: int | None = None
+        self.info = ModelInfo(
+            name="fake",
+            architecture="fake",
+            sha256=hashlib.sha256(b"fake" + weights.encode()).hexdigest(),
+            train_window=window,
+            n_vocab=N_VOCAB,
+            chat_template=_TEMPLATE,
+            bos=BOS,
+            bos_text="<bos>",
+            eos_text="<end>",
+            add_bos=True,
+        )
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """See :class:`agentkv.Engine`."""
+        return self._lock
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """See :class:`agentkv.Engine`."""
+        return tuple(self._tokens)
+
+    def fingerprint(self) -> Fingerprint:
+        """See :class:`agentkv.Engine`."""
+        return Fingerprint(
+            content={"engine": "fake", "model_sha256": self.info.sha256}, numerics={"agentkv": __version__}
+        )
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """See :class:`agentkv.Engine`."""
+        if not special:
+            return list(text.encode("utf-8", "replace"))
+        for name, token in _SPECIALS.items():
+            head, found, tail = text.partition(name)
+            if found:
+                return [*self.tokenize(head, special=True), token, *self.tokenize(tail, special=True)]
+        return list(text.encode("utf-8", "replace"))
+
+    def token_bytes(self, token: int) -> bytes:
+        """See :class:`agentkv.Engine`."""
+        return bytes([token]) if token < 256 else b""
+
+    def is_end(self, token: int) -> bool:
+        """See :class:`agentkv.Engine`."""
+        return token == END
+
+    def is_control(self, token: int) -> bool:
+        """See :class:`agentkv.Engine`."""
+        return token >= 256
+
+    def clear(self) -> None:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._open()
+            self._tokens, self._since_restore = [], None
+
+    def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._check_extension(tokens)
+            for token in tokens:
+                if cancellation is not None and cancellation.requested:
+                    self.clear()
+                    raise Cancelled("decoding")
+                self._append(token)
+            return self._logits()
+
+    def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """See :class:`agentkv.Engine`."""
+        if len(tokens) < 2:
+            raise UsageError("scoring takes at least two tokens: the first is the condition of the second")
+        with self._lock:
+            self._check_extension(tokens)
+            out = []
+            for token, target in zip(tokens, [*tokens[1:], None], strict=True):
+                self._append(token)
+                if target is not None:
+                    out.append(log_probability(self._logits(), target))
+            return np.asarray(out)
+
+    def _open(self) -> None:
+        if self._closed:
+            raise EngineClosed
+
+    def _check_extension(self, tokens: Sequence[int]) -> None:
+        self._open()
+        if not len(tokens):
+            raise UsageError("at least one token has to be evaluated: a state holds no logits")
+        if not all(0 <= token < N_VOCAB for token in tokens):
+            raise UsageError(f"token ids must be 0 to {N_VOCAB - 1}")
+        check_window(len(self._tokens), len(tokens), 0, self.window)
+
+    def _append(self, token: int) -> None:
+        """Write one token's rows; each row follows from the row before it, as in a causal model."""
+        at = len(self._tokens)
+        before = self._keys[0][at - 1].tobytes() if at else self._weights.encode()
+        for index in range(len(LAYOUT.sections)):
+            row = hashlib.sha256(b"%d|%d|%b" % (index, token, before)).digest()
+            self._keys[index][at] = np.frombuffer(row, np.uint8)
+            value = np.frombuffer(hashlib.sha256(b"v" + row).digest()[: 2 * _CHANNELS], np.uint8)
+            self._values[index][:, 2 * at : 2 * at + 2] = value.reshape(_CHANNELS, 2)
+        self._tokens.append(token)
+        self.counters.decoded += 1
+        if self._since_restore is not None:
+            self._since_restore += 1
+
+    def _logits(self) -> Logits:
+        """Logits from every byte of the state that attention can see."""
+        n, seed = len(self._tokens), hashlib.sha256()
+        for index, section in enumerate(LAYOUT.sections):
+            first = max(0, n - section.window) if section.window else 0
+            seed.update(np.bitwise_xor.reduce(self._keys[index][first:n], axis=0).tobytes())
+            seed.update(self._keys[index][n - 1].tobytes())
+            seed.update(self._values[index][:, 2 * first : 2 * n].tobytes())
+        if self._diverge_after is not None and (self._since_restore or 0) > self._diverge_after:
+            seed.update(b"diverged")
+        raw = np.frombuffer(hashlib.shake_256(seed.digest()).digest(4 * N_VOCAB), "<u4")
+        logits = (raw.astype(np.float64) / 2**32).astype(np.float32)
+        wanted = self._scripted()
+        if wanted is not None:
+            logits[wanted] += 8
+        return logits
+
+    def _scripted(self) -> int | None:
+        if self._replies is None or ANSWER not in self._tokens:
+            return None
+        at = len(self._tokens) - 1 - self._tokens[::-1].index(ANSWER)
+        prompt = bytes(token for token in self._tokens[:at] if token < 256).decode("utf-8", "replace")
+        answer, said = self._replies(prompt).encode(), len(self._tokens) - at - 1
+        return answer[said] if said < len(answer) else END
+
+    def capture(self) -> State:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._open()
+            n = len(self._tokens)
+            if not n:
+                raise UsageError("an empty context has no state")
+            assembly = blobs.Assembly(LAYOUT, n)
+            for index in range(len(LAYOUT.sections)):
+                rows = [self._keys[index][:n].reshape(-1), self._values[index][:, : 2 * n].reshape(-1)]
+                assembly.place(blobs.reference(index, 0, n, np.concatenate(rows), 2), np.concatenate(rows))
+            blobs.zero_masked_rows(assembly.blob, LAYOUT, n)
+            return State(self.tokens, LAYOUT, assembly.blob)
+
+    def restore(self, state: State) -> None:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._open()
+            n = len(state.tokens)
+            if not n:
+                raise InvalidState("it has no tokens")
+            check_window(n, 1, 0, self.window)
+            if state.layout != LAYOUT:
+                raise InvalidState("its layout is not that of this model and these settings")
+            blobs.check(state.blob, LAYOUT, n)
+            for ref, raw in blobs.cut(state.blob, LAYOUT, n, [(0, n)]):
+                self._keys[ref.section][:n] = raw[: 32 * n].reshape(n, 32)
+                self._values[ref.section][:, : 2 * n] = raw[32 * n :].reshape(_CHANNELS, -1)
+            self._tokens, self._since_restore = list(state.tokens), 0
+            self.counters.restored += n
+
+    def truncate(self, n_tokens: int) -> bool:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._open()
+            if not 0 < n_tokens <= len(self._tokens):
+                raise UsageError(f"cannot cut a context of {len(self._tokens)} tokens to {n_tokens}")
+            if self._since_restore is not None and n_tokens < len(self._tokens) - self._since_restore - 1:
+                return False
+            del self._tokens[n_tokens:]
+            return True
+
+    def sampler(self, sampling: Sampling, grammar: str | None = None) -> FakeSampler:
+        """See :class:`agentkv.Engine`; grammars are not supported."""
+        self._open()
+        if grammar is not None:
+            raise InvalidGrammar("the fake engine has no grammars")
+        return FakeSampler(sampling)
+
+    def close(self) -> None:
+        """See :class:`agentkv.Engine`."""
+        self._closed = True
+
+    def __enter__(self) -> FakeEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FakeSampler:
+    """Greedy, or a seeded draw at a temperature."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling, self._random = sampling, np.random.default_rng(sampling.seed)
+
+    def pick(self, logits: Logits) -> int:
+        """The next token id."""
+        if self._sampling.temperature == 0:
+            return int(logits.argmax())
+        wide = logits.astype(np.float64) / self._sampling.temperature
+        weights = np.exp(wide - wide.max())
+        return int(self._random.choice(len(weights), p=weights / weights.sum()))
+
+    def close(self) -> None:
+        """Nothing to release."""

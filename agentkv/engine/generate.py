@@ -1,0 +1,108 @@
+"""The generation loop that all engines share: sampling, stop strings, whole characters, cancellation.
+
+Knows an :class:`Engine` only by its protocol. One token passes: logits → sampler → token bytes → decoder that
+waits for whole characters → hold-back for stop strings → :class:`Piece`.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from agentkv.engine.base import Cancellation, Engine, Logits, Piece, Sampling
+from agentkv.errors import Cancelled, UsageError, WindowOverflow
+
+
+def check_window(n_block: int, n_turn: int, max_new: int, window: int) -> None:
+    """Raise WindowOverflow with the four numbers unless everything fits."""
+    if n_block + n_turn + max_new > window:
+        raise WindowOverflow(n_block, n_turn, max_new, window)
+
+
+def log_probability(logits: Logits, token: int) -> float:
+    """Natural-log probability of ``token`` under ``logits``, in float64."""
+    wide = logits.astype(np.float64)
+    top = wide.max()
+    return float(wide[token] - top - np.log(np.exp(wide - top).sum()))
+
+
+class _StopStrings:
+    """Holds text back for as long as it may be the beginning of a stop string."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if any(not stop for stop in stops):
+            raise UsageError("a stop string must not be empty")
+        self._stops = tuple(stops)
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, bool]:
+        """Text that may be shown, and whether a stop string was completed."""
+        self._held += text
+        ends = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if ends:
+            shown, self._held = self._held[: min(ends)], ""
+            return shown, True
+        keep = max((self._overlap(stop) for stop in self._stops), default=0)
+        cut = len(self._held) - keep
+        shown, self._held = self._held[:cut], self._held[cut:]
+        return shown, False
+
+    def flush(self) -> str:
+        """What is still held back, at the end of a generation."""
+        held, self._held = self._held, ""
+        return held
+
+    def _overlap(self, stop: str) -> int:
+        return next((n for n in range(min(len(stop) - 1, len(self._held)), 0, -1) if self._held.endswith(stop[:n])), 0)
+
+
+def generate(
+    engine: Engine,
+    logits: Logits,
+    *,
+    max_new: int,
+    sampling: Sampling | None = None,
+    stop: Sequence[str] = (),
+    grammar: str | None = None,
+    logprobs: bool = False,
+    cancellation: Cancellation | None = None,
+    observe: Callable[[Logits], object] | None = None,
+) -> Iterator[Piece]:
+    """Generate after the live context, whose last logits are ``logits``; at most ``max_new`` tokens.
+
+    The last piece carries ``finish``: ``stop`` (the model ended its turn), ``length`` or ``stop_string``. Raises
+    WindowOverflow before the first token, InvalidGrammar, Cancelled. ``observe`` sees the logits of every step.
+    """
+    if max_new < 1:
+        raise UsageError(f"max_new must be at least 1, not {max_new}")
+    check_window(len(engine.tokens), 0, max_new, engine.window)
+    stops = _StopStrings(stop)
+    sampler = engine.sampler(sampling or Sampling(), grammar)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    try:
+        for step in range(max_new):
+            if cancellation is not None and cancellation.requested:
+                engine.clear()
+                raise Cancelled("generation")
+            if observe is not None:
+                observe(logits)
+            token = sampler.pick(logits)
+            probability = log_probability(logits, token) if logprobs else None
+            if engine.is_end(token):
+                shown, stopped = stops.feed(decoder.decode(b"", True))
+                yield Piece(shown if stopped else shown + stops.flush(), token, probability, "stop")
+                return
+            last = step == max_new - 1
+            shown, stopped = stops.feed(decoder.decode(engine.token_bytes(token), last))
+            if stopped:
+                yield Piece(shown, token, probability, "stop_string")
+                return
+            if last:
+                yield Piece(shown + stops.flush(), token, probability, "length")
+                return
+            yield Piece(shown, token, probability)
+            logits = engine.extend([token], cancellation)
+    finally:
+        sampler.close()

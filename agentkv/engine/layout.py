@@ -1,0 +1,361 @@
+"""The state blob of llama.cpp: parse, check, cut by position, put together again, zero masked rows.
+
+Knows bytes only; no native code is called here. The structure of a blob (headers, cell table, row sizes) follows
+completely from a :class:`StateLayout` and the number of tokens, so one generator of structure bytes serves both
+to write a blob and to check one: whatever differs from it is refused before native code sees it.
+
+Source of the format: llama.cpp ``llama-kv-cache.cpp`` and ``llama-memory-recurrent.cpp`` (whole-context state,
+unified cache, every cell owned by sequences 0 and 1). Not guaranteed: pieces that cannot be parsed (M-RoPE cells,
+indexer caches) are kept as one opaque piece, covered by its hash only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv.errors import InvalidState
+from agentkv.hashing import sha256
+from agentkv.records import Planes, Section, SegmentRef, StateLayout
+
+SEGMENT_TOKENS = 256
+SEQUENCES = (0, 1)
+"""Each cell belongs to both: llama.cpp never re-uses a cell that two sequences own, so a restored context lays new
+tokens into the same cells as the uninterrupted run did, also on sliding-window models."""
+
+_CELL = struct.Struct("<iIii")
+_F16_F32_BF16 = {0: 4, 1: 2, 30: 2}
+"""Bytes of an element by ggml type number; block-quantised types are split by single bytes."""
+
+Blob = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Where one layer's keys or values lie in a blob."""
+
+    section: int
+    planes: Planes
+    offset: int
+
+
+def element_bytes(section: Section) -> int:
+    """The width by which a segment of this section is split into byte planes: 1, 2 or 4."""
+    widths = {_F16_F32_BF16.get(planes.ggml_type, 1) for planes in (*section.keys, *section.values)}
+    return widths.pop() if len(widths) == 1 else 1
+
+
+# --- structure: one generator for writing and checking ---------------------------------------------------------
+
+
+def _walk(layout: StateLayout, n_tokens: int) -> Iterator[tuple[int, bytes | _Run | Section]]:
+    """Everything in a blob in order: structure bytes, runs of rows, and fixed sections, each with its offset."""
+    name = layout.architecture.encode()
+    offset = 0
+    head = struct.pack("<I", len(name)) + name
+    yield offset, head
+    offset += len(head)
+    for index, section in enumerate(layout.sections):
+        if section.kind != "attention":
+            yield offset, section
+            offset += section.fixed_bytes
+            continue
+        for item in _walk_attention(section, n_tokens):
+            if isinstance(item, bytes):
+                yield offset, item
+                offset += len(item)
+            else:
+                yield offset, _Run(index, item, offset)
+                offset += item.row_bytes * n_tokens
+    yield offset, b""
+
+
+def _walk_attention(section: Section, n_tokens: int) -> Iterator[bytes | Planes]:
+    yield struct.pack("<II", 1, n_tokens) + _cell_table(n_tokens)
+    yield struct.pack("<II", int(section.v_trans), len(section.keys))
+    for planes in section.keys:
+        yield struct.pack("<iQ", planes.ggml_type, planes.row_bytes)
+        yield planes
+    for planes in section.values:
+        if planes.token_major:
+            yield struct.pack("<iQ", planes.ggml_type, planes.row_bytes)
+        else:
+            yield struct.pack("<iII", planes.ggml_type, planes.row_bytes // planes.channels, planes.channels)
+        yield planes
+
+
+def _cell_table(n_tokens: int) -> bytes:
+    table = np.empty((n_tokens, 4), "<i4")
+    table[:, 0] = np.arange(n_tokens)
+    table[:, 1] = len(SEQUENCES)
+    table[:, 2:] = SEQUENCES
+    return table.tobytes()
+
+
+def blob_bytes(layout: StateLayout, n_tokens: int) -> int:
+    """Size in bytes of a blob of ``n_tokens`` tokens."""
+    size = 0
+    for size, _ in _walk(layout, n_tokens):  # noqa: B007 - the last offset is the size
+        pass
+    return size
+
+
+def check(blob: Blob, layout: StateLayout, n_tokens: int) -> None:
+    """Refuse a blob whose size or any structure byte is not what ``layout`` says. Raises InvalidState."""
+    size = blob_bytes(layout, n_tokens)
+    if blob.ndim != 1 or blob.dtype != np.uint8 or not blob.flags.c_contiguous:
+        raise InvalidState("not a flat array of bytes")
+    if blob.nbytes != size:
+        raise InvalidState(f"{blob.nbytes:,} bytes where {n_tokens} tokens take {size:,}")
+    for offset, item in _walk(layout, n_tokens):
+        if isinstance(item, bytes):
+            found = blob[offset : offset + len(item)].tobytes()
+            if found != item:
+                first = next(i for i, (a, b) in enumerate(zip(found, item, strict=True)) if a != b)
+                raise InvalidState("its structure is not that of this model and length", offset + first)
+        elif isinstance(item, Section) and item.kind == "recurrent":
+            piece = blob[offset : offset + item.fixed_bytes]
+            if _recurrent_length(piece, n_tokens) != item.fixed_bytes:
+                raise InvalidState("its recurrent section is not well formed", offset)
+
+
+# --- parsing: once per engine, on a blob that llama.cpp itself has just written -----------------------------------
+
+
+class _Reader:
+    def __init__(self, blob: Blob, offset: int) -> None:
+        self.blob, self.offset = blob, offset
+
+    def take(self, fmt: str) -> tuple[int, ...]:
+        size = struct.calcsize(fmt)
+        if self.offset + size > len(self.blob):
+            raise InvalidState("it ends in the middle of a field", self.offset)
+        values = struct.unpack_from(fmt, self.blob, self.offset)
+        self.offset += size
+        return values
+
+    def skip(self, size: int) -> None:
+        if size < 0 or self.offset + size > len(self.blob):
+            raise InvalidState("a row count points past the end", self.offset)
+        self.offset += size
+
+
+def parse(blob: Blob, n_tokens: int, window: int) -> StateLayout:
+    """The layout of a blob that llama.cpp has just written for ``n_tokens`` tokens.
+
+    ``window`` is the model's sliding window in tokens, 0 for none: where there are two attention sections, the
+    second is the windowed one. What cannot be parsed becomes one opaque section.
+    """
+    reader = _Reader(blob, 0)
+    (length,) = reader.take("<I")
+    start = reader.offset
+    if length > 128:
+        raise InvalidState("no architecture name", 0)
+    reader.skip(length)
+    name = blob[start : start + length].tobytes().decode("utf-8", "replace")
+    sections = _parse_sections(blob, reader.offset, n_tokens)
+    if sections is None:
+        sections = [Section(kind="opaque", fixed_bytes=len(blob) - reader.offset)]
+    attention = [i for i, section in enumerate(sections) if section.kind == "attention"]
+    if window and len(attention) == 2:
+        sections[attention[1]] = sections[attention[1]].model_copy(update={"window": window})
+    layout = StateLayout(architecture=name, sections=tuple(sections))
+    check(blob, layout, n_tokens)
+    return layout
+
+
+def _parse_sections(blob: Blob, offset: int, n_tokens: int) -> list[Section] | None:
+    """Sections up to the exact end of the blob, or None."""
+    if offset == len(blob):
+        return []
+    for with_values in (True, False):
+        try:
+            section, end = _parse_attention(blob, offset, n_tokens, with_values)
+        except InvalidState:
+            continue
+        rest = _parse_sections(blob, end, n_tokens)
+        if rest is not None:
+            return [section, *rest]
+    length = len(blob) - offset
+    if _recurrent_length(blob[offset:], n_tokens) == length:
+        return [Section(kind="recurrent", fixed_bytes=length)]
+    return None
+
+
+def _parse_attention(blob: Blob, offset: int, n_tokens: int, with_values: bool) -> tuple[Section, int]:
+    reader = _Reader(blob, offset)
+    if reader.take("<II") != (1, n_tokens):
+        raise InvalidState("not an attention section", offset)
+    reader.skip(_CELL.size * n_tokens)
+    v_trans, n_layer = reader.take("<II")
+    if v_trans > 1 or not 0 < n_layer <= 4096:
+        raise InvalidState("not an attention section", offset)
+    keys = [_parse_planes(reader, n_tokens, channel_major=False) for _ in range(n_layer)]
+    values = [_parse_planes(reader, n_tokens, bool(v_trans)) for _ in range(n_layer)] if with_values else []
+    section = Section(kind="attention", v_trans=bool(v_trans), keys=tuple(keys), values=tuple(values))
+    return section, reader.offset
+
+
+def _parse_planes(reader: _Reader, n_tokens: int, channel_major: bool) -> Planes:
+    if channel_major:
+        ggml_type, element, channels = reader.take("<iII")
+        row = element * channels
+    else:
+        ggml_type, row = reader.take("<iQ")
+        channels = 1
+    if not 0 < row <= 2**24:
+        raise InvalidState("no plausible row size", reader.offset)
+    reader.skip(row * n_tokens)
+    return Planes(ggml_type=ggml_type, token_major=not channel_major, row_bytes=row, channels=channels)
+
+
+def _recurrent_length(piece: Blob, n_tokens: int) -> int:
+    """Length of a well-formed recurrent section that starts at ``piece``, or -1."""
+    reader = _Reader(piece, 0)
+    try:
+        (cells,) = reader.take("<I")
+        if not 0 < cells <= len(SEQUENCES):
+            return -1
+        for _ in range(cells):
+            pos, n_seq = reader.take("<iI")
+            if pos != n_tokens - 1 or not 0 < n_seq <= len(SEQUENCES):
+                return -1
+            if any(seq not in SEQUENCES for seq in reader.take(f"<{n_seq}i")):
+                return -1
+        s_trans, n_layer = reader.take("<II")
+        if s_trans != 0 or not 0 < n_layer <= 4096:
+            return -1
+        for _ in range(2 * n_layer):
+            if reader.offset == len(piece):
+                break
+            ggml_type, row = reader.take("<iQ")
+            if ggml_type not in _F16_F32_BF16:
+                return -1
+            reader.skip(row * cells)
+    except InvalidState:
+        return -1
+    return reader.offset
+
+
+# --- masked rows ---------------------------------------------------------------------------------------------------
+
+
+def _rows(blob: Blob, run: _Run, n_tokens: int) -> Blob:
+    """A view of shape (n_tokens, row_bytes) or, channel-major, (channels, n_tokens * element bytes)."""
+    flat = blob[run.offset : run.offset + run.planes.row_bytes * n_tokens]
+    if run.planes.token_major:
+        return flat.reshape(n_tokens, run.planes.row_bytes)
+    return flat.reshape(run.planes.channels, -1)
+
+
+def _slice(blob: Blob, run: _Run, n_tokens: int, start: int, stop: int) -> Blob:
+    rows = _rows(blob, run, n_tokens)
+    if run.planes.token_major:
+        return rows[start:stop]
+    element = run.planes.row_bytes // run.planes.channels
+    return rows[:, start * element : stop * element]
+
+
+def _runs(layout: StateLayout, n_tokens: int) -> list[_Run]:
+    return [item for _, item in _walk(layout, n_tokens) if isinstance(item, _Run)]
+
+
+def zero_masked_rows(blob: Blob, layout: StateLayout, n_tokens: int) -> None:
+    """Zero, in place, the rows of windowed sections that no later token can see.
+
+    A row at position p is masked for a query at q when q - p >= window. Rows are kept that the last token itself
+    saw, so a context may still be cut by one token.
+    """
+    for run in _runs(layout, n_tokens):
+        window = layout.sections[run.section].window
+        dead = n_tokens - window
+        if window and dead > 0:
+            _slice(blob, run, n_tokens, 0, dead)[...] = 0
+
+
+# --- cutting and putting together --------------------------------------------------------------------------------------
+
+
+def cuts(start: int, stop: int) -> list[tuple[int, int]]:
+    """Position ranges of at most SEGMENT_TOKENS that tile ``start`` to ``stop``."""
+    return [(at, min(at + SEGMENT_TOKENS, stop)) for at in range(start, stop, SEGMENT_TOKENS)]
+
+
+def cut(
+    blob: Blob, layout: StateLayout, n_tokens: int, ranges: list[tuple[int, int]]
+) -> list[tuple[SegmentRef, Blob]]:
+    """A blob as segments: each section by ``ranges`` (which tile 0 to ``n_tokens``), fixed sections whole.
+
+    Inside a segment: keys of each layer, then values of each layer, every piece contiguous.
+    """
+    segments = []
+    for index, section in enumerate(layout.sections):
+        if section.kind != "attention":
+            offset = next(at for at, item in _walk(layout, n_tokens) if item is section)
+            piece = blob[offset : offset + section.fixed_bytes].copy()
+            segments.append((reference(index, 0, n_tokens, piece, _fixed_width(section)), piece))
+            continue
+        runs = [run for run in _runs(layout, n_tokens) if run.section == index]
+        for start, stop in ranges:
+            piece = np.concatenate([_slice(blob, run, n_tokens, start, stop).reshape(-1) for run in runs])
+            segments.append((reference(index, start, stop, piece, element_bytes(section)), piece))
+    return segments
+
+
+def _fixed_width(section: Section) -> int:
+    return 4 if section.kind == "recurrent" else 1
+
+
+def reference(index: int, start: int, stop: int, piece: Blob, width: int) -> SegmentRef:
+    """The reference of a segment: section ``index``, positions ``start`` to ``stop``, bytes ``piece``."""
+    return SegmentRef.model_validate(
+        {
+            "section": index,
+            "start": start,
+            "stop": stop,
+            "sha256": sha256(piece.data),
+            "n_bytes": piece.nbytes,
+            "element_bytes": width,
+        }
+    )
+
+
+class Assembly:
+    """A blob being put together from segments; ``place`` may be called from several threads at once."""
+
+    def __init__(self, layout: StateLayout, n_tokens: int) -> None:
+        self.layout, self.n_tokens = layout, n_tokens
+        self.blob: Blob = np.empty(blob_bytes(layout, n_tokens), np.uint8)
+        self._runs: dict[int, list[_Run]] = {}
+        self._fixed: dict[int, int] = {}
+        indices = iter([i for i, section in enumerate(layout.sections) if section.kind != "attention"])
+        for offset, item in _walk(layout, n_tokens):
+            if isinstance(item, bytes):
+                self.blob[offset : offset + len(item)] = np.frombuffer(item, np.uint8)
+            elif isinstance(item, _Run):
+                self._runs.setdefault(item.section, []).append(item)
+            else:
+                self._fixed[next(indices)] = offset
+
+    def place(self, ref: SegmentRef, raw: Blob) -> None:
+        """Lay one segment's raw bytes into the blob. Raises InvalidState if it is not of the right size."""
+        if ref.section in self._fixed:
+            offset = self._fixed[ref.section]
+            if raw.nbytes != self.layout.sections[ref.section].fixed_bytes:
+                raise InvalidState(f"a fixed section of {raw.nbytes:,} bytes")
+            self.blob[offset : offset + raw.nbytes] = raw
+            return
+        at = 0
+        for run in self._runs[ref.section]:
+            target = _slice(self.blob, run, self.n_tokens, ref.start, ref.stop)
+            size = target.size
+            if at + size > raw.nbytes:
+                raise InvalidState("a segment that is too short for its positions")
+            target[...] = raw[at : at + size].reshape(target.shape)
+            at += size
+        if at != raw.nbytes:
+            raise InvalidState("a segment that is too long for its positions")

@@ -1,0 +1,421 @@
+"""``LlamaEngine``: llama.cpp through llama-cpp-python's low-level API.
+
+Exactness rests on four things done here and nowhere else: flash attention pinned, a full-size windowed cache, every
+captured cell owned by two sequences, and the whole-context state restored whole. Nothing reaches a native setter
+that :mod:`agentkv.engine.layout` has not checked. If a native call fails all the same, the context is thrown away.
+
+Refuses to know: files other than the model's, names, skills. Not guaranteed: exactness of a model, which only the
+probe at deposit establishes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv.engine import layout as blobs
+from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, State
+from agentkv.engine.fingerprint import llama_fingerprint
+from agentkv.engine.generate import check_window
+from agentkv.engine.sampling import LlamaSampler, Sampling
+from agentkv.engine.settings import KV_TYPES, EngineSettings
+from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
+from agentkv.hashing import file_sha256
+from agentkv.records import Fingerprint, StateLayout
+
+_DEFAULT_WINDOW = 8192
+_SCORE_CHUNK = 64
+_ABORTED = 2
+
+_log_lines: deque[str] = deque(maxlen=20)
+
+
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+def _keep_log(level: int, text: bytes, _user: object) -> None:
+    if level >= 3:  # warnings and errors
+        _log_lines.append(text.decode("utf-8", "replace").strip())
+
+
+def _last_log() -> str:
+    return next((line for line in reversed(_log_lines) if line), "no reason given")
+
+
+def _start_backend() -> None:
+    llama_cpp.llama_log_set(_keep_log, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+
+
+# llama.cpp asks this function at every node of the graph whether to stop. A Python callback would take the GIL a
+# thousand times a token. libc's strlen does the same work without Python: it is 0 for an empty string and 1 once
+# the flag's first byte is set.
+_libc = ctypes.CDLL("msvcrt") if sys.platform == "win32" else ctypes.CDLL(None)
+_is_flag_set = llama_cpp.ggml_abort_callback(ctypes.cast(_libc.strlen, ctypes.c_void_p).value)
+
+
+class LlamaEngine:
+    """One llama.cpp model with one live context; see :class:`agentkv.Engine` for the methods' contract.
+
+    ``path`` is the GGUF file, already checked; use :meth:`open` for a catalogue name. Raises ModelUnreadable.
+    """
+
+    def __init__(
+        self, path: Path, settings: EngineSettings | None = None, *, name: str | None = None, sha256: str | None = None
+    ) -> None:
+        self.settings = settings or EngineSettings()
+        self.counters = Counters()
+        self._lock = threading.RLock()
+        self._tokens: list[int] = []
+        self._restored = 0
+        self._no_cancel = Cancellation()
+        self._context: Any = None
+        self._batch: Any = None
+        self._lora: list[Any] = []
+        self._model: Any = None
+        _start_backend()
+        self._load(path)
+        self._vocab = llama_cpp.llama_model_get_vocab(self._model)
+        self.info = self._describe(path, name or path.stem, sha256 or file_sha256(path))
+        train = self.info.train_window
+        self.window = self.settings.window or min(train, _DEFAULT_WINDOW)
+        if self.window > train:
+            self.close()
+            raise UsageError(f"a window of {self.window:,} is over the {train:,} tokens that the model was trained on")
+        self._lora_ids = self._load_lora()
+        self._batch = llama_cpp.llama_batch_init(self.settings.batch, 0, 1)
+        for i in range(self.settings.batch):
+            self._batch.n_seq_id[i], self._batch.seq_id[i][0] = 1, blobs.SEQUENCES[0]
+        self._open_context()
+        self.layout: StateLayout = self._learn_layout()
+
+    @classmethod
+    def open(cls, spec: str | Path, settings: EngineSettings | None = None, **options: Any) -> LlamaEngine:
+        """Open a catalogue name (pulled if it is not there), a ``.gguf`` path or ``hf:REPO/FILE``.
+
+        ``options`` go to :func:`agentkv.engine.models.resolve`. Raises the errors of ModelError.
+        """
+        from agentkv.engine.models import resolve
+
+        model = resolve(spec, **options)
+        return cls(model.path, settings, name=model.name, sha256=model.sha256)
+
+    # --- opening and closing ------------------------------------------------------------------------------------
+
+    def _load(self, path: Path) -> None:
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = self.settings.gpu_layers
+        _log_lines.clear()
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        if not self._model:
+            raise ModelUnreadable(path, _last_log())
+
+    def _load_lora(self) -> list[str]:
+        ids = []
+        for file, scale in self.settings.lora:
+            adapter = llama_cpp.llama_adapter_lora_init(self._model, str(file).encode())
+            if not adapter:
+                self.close()
+                raise ModelUnreadable(file, f"not a LoRA adapter of this model ({_last_log()})")
+            self._lora.append((adapter, scale))
+            ids.append(f"{file_sha256(file)}*{float(scale)!r}")
+        return ids
+
+    def _open_context(self) -> None:
+        settings, params = self.settings, llama_cpp.llama_context_default_params()
+        params.n_ctx = self.window
+        params.n_batch = params.n_ubatch = settings.batch
+        params.n_threads = params.n_threads_batch = settings.n_threads
+        params.type_k = params.type_v = KV_TYPES[settings.kv_type]
+        params.flash_attn_type = int(settings.flash_attention)
+        params.rope_freq_base, params.rope_freq_scale = settings.rope_freq_base, settings.rope_freq_scale
+        params.swa_full = params.kv_unified = True
+        params.n_seq_max = len(blobs.SEQUENCES)
+        params.no_perf = True
+        _log_lines.clear()
+        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        if not self._context:
+            self.close()
+            raise ModelUnreadable(Path(self.info.name), f"no context of {self.window:,} tokens ({_last_log()})")
+        if self._lora:
+            adapters = (llama_cpp.llama_adapter_lora_p_ctypes * len(self._lora))(*[a for a, _ in self._lora])
+            scales = (ctypes.c_float * len(self._lora))(*[scale for _, scale in self._lora])
+            llama_cpp.llama_set_adapters_lora(self._context, adapters, len(self._lora), scales)
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._tokens, self._restored = [], 0
+
+    def _rebuild(self) -> None:
+        llama_cpp.llama_free(self._context)
+        self._context = None
+        self._open_context()
+
+    def _learn_layout(self) -> StateLayout:
+        """The layout of this model's states, read off a state of one token that llama.cpp itself has written."""
+        token = self.info.bos if self.info.bos is not None else 0
+        self.extend([token])
+        window = llama_cpp.llama_model_n_swa(self._model)
+        found = blobs.parse(self._native_state(), 1, window)
+        self.clear()
+        self.counters = Counters()
+        return found
+
+    def close(self) -> None:
+        """Free the native memory; may be called twice."""
+        with self._lock:
+            if self._context:
+                llama_cpp.llama_free(self._context)
+            if self._batch is not None:
+                llama_cpp.llama_batch_free(self._batch)
+            if self._model:
+                llama_cpp.llama_model_free(self._model)
+            self._context = self._model = self._batch = None
+
+    def __enter__(self) -> LlamaEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Any:
+        if not self._context:
+            raise EngineClosed
+        return self._context
+
+    # --- what the model is ------------------------------------------------------------------------------------------
+
+    def _describe(self, path: Path, name: str, sha256: str) -> ModelInfo:
+        template = llama_cpp.llama_model_chat_template(self._model, None)
+        bos, eos = llama_cpp.llama_vocab_bos(self._vocab), llama_cpp.llama_vocab_eos(self._vocab)
+        return ModelInfo(
+            name=name,
+            architecture=self._metadata(b"general.architecture") or path.stem,
+            sha256=sha256,
+            train_window=llama_cpp.llama_model_n_ctx_train(self._model),
+            n_vocab=llama_cpp.llama_vocab_n_tokens(self._vocab),
+            chat_template=template.decode("utf-8", "replace") if template else None,
+            bos=bos if bos >= 0 else None,
+            bos_text=self._piece(bos, special=True).decode("utf-8", "replace") if bos >= 0 else "",
+            eos_text=self._piece(eos, special=True).decode("utf-8", "replace") if eos >= 0 else "",
+            add_bos=bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
+        )
+
+    def _metadata(self, key: bytes) -> str | None:
+        buffer = ctypes.create_string_buffer(256)
+        length = llama_cpp.llama_model_meta_val_str(self._model, key, buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace") if length >= 0 else None
+
+    @property
+    def lock(self) -> AbstractContextManager[bool]:
+        """See :class:`agentkv.Engine`."""
+        return self._lock
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """See :class:`agentkv.Engine`."""
+        return tuple(self._tokens)
+
+    def fingerprint(self) -> Fingerprint:
+        """See :class:`agentkv.Engine`."""
+        v_trans = any(section.v_trans for section in self.layout.sections)
+        return llama_fingerprint(self.info.sha256, self.settings, self._lora_ids, v_trans)
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """See :class:`agentkv.Engine`."""
+        self._open()
+        data = text.encode("utf-8", "replace")
+        capacity = len(data) + 16
+        buffer = (llama_cpp.llama_token * capacity)()
+        n = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, capacity, False, special)
+        if n < 0:
+            raise NativeRefusal("llama_tokenize", f"{-n} tokens for {len(data)} bytes")
+        return list(buffer[:n])
+
+    def token_bytes(self, token: int) -> bytes:
+        """See :class:`agentkv.Engine`."""
+        self._open()
+        return self._piece(token, special=False)
+
+    def _piece(self, token: int, special: bool) -> bytes:
+        buffer = ctypes.create_string_buffer(64)
+        n = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        if n < 0:
+            buffer = ctypes.create_string_buffer(-n)
+            n = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
+        return buffer.raw[:n]
+
+    def is_end(self, token: int) -> bool:
+        """See :class:`agentkv.Engine`."""
+        return bool(llama_cpp.llama_vocab_is_eog(self._vocab, token))
+
+    def is_control(self, token: int) -> bool:
+        """See :class:`agentkv.Engine`."""
+        return bool(llama_cpp.llama_vocab_is_control(self._vocab, token))
+
+    def sampler(self, sampling: Sampling, grammar: str | None = None) -> LlamaSampler:
+        """See :class:`agentkv.Engine`."""
+        self._open()
+        return LlamaSampler(self._vocab, sampling, grammar)
+
+    # --- the live context -------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._open()
+            llama_cpp.llama_memory_clear(self._memory, False)
+            self._tokens, self._restored = [], 0
+
+    def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            context = self._check_extension(tokens)
+            for start in range(0, len(tokens), self.settings.batch):
+                chunk = tokens[start : start + self.settings.batch]
+                self._decode(chunk, cancellation, all_logits=False)
+            return self._logits(llama_cpp.llama_get_logits_ith(context, -1), 1)[0]
+
+    def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """See :class:`agentkv.Engine`."""
+        if len(tokens) < 2:
+            raise UsageError("scoring takes at least two tokens: the first is the condition of the second")
+        with self._lock:
+            context = self._check_extension(tokens)
+            parts = []
+            for start in range(0, len(tokens), min(_SCORE_CHUNK, self.settings.batch)):
+                chunk = tokens[start : start + min(_SCORE_CHUNK, self.settings.batch)]
+                self._decode(chunk, None, all_logits=True)
+                rows = self._logits(llama_cpp.llama_get_logits(context), len(chunk)).astype(np.float64)
+                targets = np.asarray(tokens[start + 1 : start + len(chunk) + 1], np.int64)
+                rows = rows[: len(targets)]
+                top = rows.max(axis=1)
+                total = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
+                parts.append(rows[np.arange(len(targets)), targets] - total)
+            return np.concatenate(parts)
+
+    def _check_extension(self, tokens: Sequence[int]) -> Any:
+        context = self._open()
+        if not len(tokens):
+            raise UsageError("at least one token has to be evaluated: a state holds no logits")
+        if not all(0 <= token < self.info.n_vocab for token in tokens):
+            raise UsageError(f"token ids must be 0 to {self.info.n_vocab - 1}")
+        check_window(len(self._tokens), len(tokens), 0, self.window)
+        return context
+
+    def _decode(self, chunk: Sequence[int], cancellation: Cancellation | None, *, all_logits: bool) -> None:
+        """The one decode call: every token that is evaluated passes here and is counted here."""
+        batch, start = self._batch, len(self._tokens)
+        batch.n_tokens = len(chunk)
+        for i, token in enumerate(chunk):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, start + i, all_logits
+        batch.logits[len(chunk) - 1] = True
+        flag = (cancellation or self._no_cancel).flag
+        llama_cpp.llama_set_abort_callback(self._context, _is_flag_set, ctypes.cast(flag, ctypes.c_void_p))
+        try:
+            code = llama_cpp.llama_decode(self._context, batch)
+        except BaseException:
+            self.clear()
+            raise
+        if code == _ABORTED:
+            self.clear()
+            raise Cancelled("decoding")
+        if code != 0:
+            detail = f"code {code} ({_last_log()})"
+            self._rebuild()
+            raise NativeRefusal("llama_decode", detail)
+        self._tokens.extend(chunk)
+        self.counters.decoded += len(chunk)
+
+    def _logits(self, pointer: Any, rows: int) -> NDArray[np.float32]:
+        if not pointer:
+            self._rebuild()
+            raise NativeRefusal("llama_get_logits", "no logits after decoding")
+        return np.ctypeslib.as_array(pointer, shape=(rows * self.info.n_vocab,)).reshape(rows, -1).copy()
+
+    # --- states ---------------------------------------------------------------------------------------------------------
+
+    def capture(self) -> State:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            self._open()
+            if not self._tokens:
+                raise UsageError("an empty context has no state")
+            n_tokens = len(self._tokens)
+            blob = self._native_state()
+            found = self._layout_for(blob)
+            blobs.check(blob, found, n_tokens)
+            blobs.zero_masked_rows(blob, found, n_tokens)
+            return State(tuple(self._tokens), found, blob)
+
+    def _layout_for(self, blob: NDArray[np.uint8]) -> StateLayout:
+        """The engine's layout; an opaque section's size grows with the context, so it is taken from the blob."""
+        if all(section.kind != "opaque" for section in self.layout.sections):
+            return self.layout
+        return blobs.parse(blob, len(self._tokens), 0)
+
+    def _native_state(self) -> NDArray[np.uint8]:
+        source, copy = blobs.SEQUENCES
+        llama_cpp.llama_memory_seq_cp(self._memory, source, copy, -1, -1)
+        size = llama_cpp.llama_state_get_size(self._context)
+        blob = np.empty(size, np.uint8)
+        written = llama_cpp.llama_state_get_data(self._context, _pointer(blob), size)
+        if written != size:
+            raise NativeRefusal("llama_state_get_data", f"{written:,} of {size:,} bytes")
+        return blob
+
+    def restore(self, state: State) -> None:
+        """See :class:`agentkv.Engine`."""
+        with self._lock:
+            context = self._open()
+            self._check_state(state)
+            n_tokens = len(state.tokens)
+            read = llama_cpp.llama_state_set_data(context, _pointer(state.blob), state.blob.nbytes)
+            top = llama_cpp.llama_memory_seq_pos_max(self._memory, blobs.SEQUENCES[0])
+            if read != state.blob.nbytes or top != n_tokens - 1:
+                detail = f"{read:,} of {state.blob.nbytes:,} bytes, last position {top} ({_last_log()})"
+                self._rebuild()
+                raise NativeRefusal("llama_state_set_data", detail)
+            self._tokens, self._restored = list(state.tokens), n_tokens
+            self.counters.restored += n_tokens
+
+    def _check_state(self, state: State) -> None:
+        """Everything that can be known of a state in Python, before native code touches the live context."""
+        n_tokens = len(state.tokens)
+        if not n_tokens:
+            raise InvalidState("it has no tokens")
+        check_window(n_tokens, 1, 0, self.window)
+        mine, theirs = self.layout, state.layout
+        if any(section.kind == "opaque" for section in mine.sections):
+            if mine.architecture != theirs.architecture or len(mine.sections) != len(theirs.sections):
+                raise InvalidState("it is of another architecture")
+        elif mine != theirs:
+            raise InvalidState("its layout is not that of this model and these settings")
+        blobs.check(state.blob, theirs, n_tokens)
+
+    def truncate(self, n_tokens: int) -> bool:
+        """See :class:`agentkv.Engine`. A restored windowed state has zeroed rows, so it can lose its last token only."""
+        with self._lock:
+            self._open()
+            if not 0 < n_tokens <= len(self._tokens):
+                raise UsageError(f"cannot cut a context of {len(self._tokens)} tokens to {n_tokens}")
+            if any(section.kind != "attention" for section in self.layout.sections):
+                return False
+            window = max(section.window for section in self.layout.sections)
+            if window and self._restored > window and n_tokens < self._restored - 1:
+                return False
+            if not llama_cpp.llama_memory_seq_rm(self._memory, -1, n_tokens, -1):
+                return False
+            del self._tokens[n_tokens:]
+            self._restored = min(self._restored, n_tokens) if not window else self._restored
+            return True
+
+
+def _pointer(array: NDArray[np.uint8]) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

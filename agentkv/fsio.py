@@ -1,0 +1,273 @@
+"""File-system steps that the store is built from: durable, atomic, and nothing outside the given path.
+
+Every write goes to a temporary name in the target's directory, is flushed and synced, renamed into place, and
+the directory synced. A crash before the rename leaves only a temporary file, which no reader ever looks at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from agentkv.errors import StoreError, StoreFull, StoreReadError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+TEMP_SUFFIX = ".tmp"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_RENAME_TRIES = 6
+_LOCK_POLL_S = 0.01
+_SETTLED_NS = 100_000_000
+# Never through a link, never waiting on a FIFO, never with newline translation.
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+Buffer = bytes | bytearray | memoryview
+Identity = tuple[int, int, int, int]
+
+
+def identity_of(info: os.stat_result) -> Identity:
+    """Device, inode, size and mtime in nanoseconds: while they stay, the bytes are taken to stay."""
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def is_settled(identity: Identity) -> bool:
+    """Whether the file is old enough for a later write to show in its mtime (clocks tick in milliseconds)."""
+    return time.time_ns() - identity[3] > _SETTLED_NS
+
+
+def translated(error: OSError, path: Path, needed: int = 0) -> StoreError:
+    """The typed error for what the system said about ``path``; ``needed`` bytes were to be written."""
+    if error.errno in _NO_SPACE:
+        return StoreFull(path, needed, free_bytes(path.parent))
+    return StoreReadError(path, error.strerror or str(error))
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames inside ``path`` durable; a no-op where directories cannot be opened (Windows)."""
+    if os.name == "nt":
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename over ``target``, tried again for a moment where another process holds it open (Windows)."""
+    for attempt in range(_RENAME_TRIES):
+        try:
+            source.replace(target)
+            return
+        except PermissionError:
+            if attempt == _RENAME_TRIES - 1:
+                raise
+            time.sleep(0.01 * 2**attempt)
+
+
+def make_directory(path: Path) -> None:
+    """Create ``path`` and what is missing above it, each one's own entry durable. Raises ``OSError``."""
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_directory(path.parent)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    sync_directory(path.parent)
+
+
+def refuse_links(root: Path, path: Path) -> None:
+    """Raise StoreReadError if a directory between ``root`` and ``path`` is a link or no directory.
+
+    Guards against links that were left in a store, not against someone who swaps them while it runs.
+    """
+    for parent in reversed(path.relative_to(root).parents[:-1]):
+        place = root / parent
+        try:
+            mode = os.lstat(place).st_mode
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise translated(error, place) from error
+        if not stat.S_ISDIR(mode):
+            raise StoreReadError(place, "not a directory of the store (a link or another kind of file)")
+
+
+def write_durably(target: Path, parts: Sequence[Buffer], *, sync_parent: bool = True) -> None:
+    """Write ``parts`` to ``target``, atomically and durably.
+
+    With ``sync_parent=False`` the file's bytes are durable but its name is not until the caller has synced
+    the directory: one sync then serves many files. Raises StoreFull or StoreReadError, with the temporary
+    file removed and an earlier ``target`` untouched.
+    """
+    needed = sum(memoryview(part).nbytes for part in parts)
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.{secrets.token_hex(6)}{TEMP_SUFFIX}")
+    try:
+        try:
+            make_directory(target.parent)
+            _write_new(temporary, parts)
+            replace(temporary, target)
+            if sync_parent:
+                sync_directory(target.parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise translated(error, target, needed) from error
+
+
+def _write_new(path: Path, parts: Sequence[Buffer]) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644)
+    try:
+        for part in parts:
+            view = memoryview(part).cast("B")
+            while view:
+                view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove_file(path: Path, *, sync_parent: bool = False) -> bool:
+    """Unlink ``path`` (never what it links to); False if there is none. Raises StoreReadError."""
+    try:
+        path.unlink()
+        if sync_parent:
+            sync_directory(path.parent)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise translated(error, path) from error
+    return True
+
+
+def files_below(root: Path, min_age_s: float = 0.0) -> Iterator[tuple[Path, int]]:
+    """Regular files in ``root`` and its directories one level down, with their sizes; links are left alone.
+
+    Only those whose mtime is at least ``min_age_s`` ago. Raises StoreReadError.
+    """
+    newest = time.time() - min_age_s
+    try:
+        for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+            inner = os.scandir(entry.path) if entry.is_dir(follow_symlinks=False) else [entry]
+            for file in sorted(inner, key=lambda file: file.name):
+                with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                    info = file.stat(follow_symlinks=False)
+                    if stat.S_ISREG(info.st_mode) and info.st_mtime <= newest:
+                        yield Path(file.path), info.st_size
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise translated(error, root) from error
+
+
+def free_bytes(directory: Path) -> int | None:
+    """Free bytes of the file system that holds ``directory``; None where the system does not say."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None
+
+
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result] | None]:
+    """The regular file at ``path``, unbuffered, and its ``fstat``; None if there is no such file.
+
+    Never follows a link in the last component and never waits on a FIFO. Raises StoreReadError if it is no
+    regular file; an ``OSError`` inside the ``with`` becomes one too.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | _PLAIN)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    except OSError as error:
+        raise translated(error, path) from error
+    try:
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode):
+                raise StoreReadError(path, "not a regular file")
+            yield file, info
+    except OSError as error:
+        raise translated(error, path) from error
+
+
+def read_fully(file: BinaryIO, into: memoryview) -> int:
+    """Fill ``into`` from an unbuffered file; the number of bytes got, less than asked only at the end."""
+    done = 0
+    while done < into.nbytes and (got := file.readinto(into[done:])):  # type: ignore[attr-defined]
+        done += got
+    return done
+
+
+def read_identified(path: Path, limit: int) -> tuple[bytes, Identity] | None:
+    """The bytes of a regular file of at most ``limit`` bytes and its identity; None if there is none."""
+    with open_regular(path) as opened:
+        if opened is None:
+            return None
+        file, info = opened
+        if info.st_size > limit:
+            raise StoreReadError(path, f"{info.st_size:,} bytes, more than the limit of {limit:,}")
+        data = bytearray(info.st_size)
+        got = read_fully(file, memoryview(data))
+        return bytes(data[:got]), identity_of(info)
+
+
+def read_regular(path: Path, limit: int) -> bytes | None:
+    """The bytes of a regular file, or None if there is no such file.
+
+    Never follows a link in the last component and never waits on a FIFO. Raises StoreReadError if it is no
+    regular file, is larger than ``limit`` bytes, or cannot be read.
+    """
+    found = read_identified(path, limit)
+    return None if found is None else found[0]
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, *, exclusive: bool, wait_s: float) -> Iterator[bool | None]:
+    """Hold an advisory lock on ``path``, created empty; yields True if held, False if busy for ``wait_s``.
+
+    Shared holders exclude an exclusive one, between threads and processes alike; the system drops the lock of
+    a dead process. Yields None where there are no such locks (Windows, some network mounts).
+    """
+    if fcntl is None:
+        yield None
+        return
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o644)
+    except OSError as error:
+        raise translated(error, path) from error
+    try:
+        yield _flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_s)
+    finally:
+        os.close(fd)
+
+
+def _flock(fd: int, kind: int, wait_s: float) -> bool | None:
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+        except OSError:
+            return None
+        time.sleep(_LOCK_POLL_S)

@@ -1,0 +1,306 @@
+"""``AgentMemory``: the facade. Deposit skills and texts; on each turn route, graft one block, answer.
+
+A turn's prompt is three parts of token ids: agent prefix, manual, turn. The first two are blocks in a chain, so fifty
+manuals share one prefix on disk. What is stored of the chain is restored, the rest is read, and the record says
+how many tokens went each way, counted at the decode call.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentkv.blocks import Blocks, Deposit
+from agentkv.engine.base import Cancellation, Engine, Logits, Piece, Sampling
+from agentkv.engine.generate import check_window, generate
+from agentkv.engine.prompt import Message, Prompt, PromptBuilder
+from agentkv.errors import UnknownBlock, UnknownSkill, UsageError
+from agentkv.hashing import sha256
+from agentkv.records import Decision, Manifest, NamedBlock, Timings, TokenCounts, Turn
+from agentkv.router.base import Classifier
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.decision import decide, given
+from agentkv.skills.manual import Manual, load_manual
+from agentkv.store.catalog import BlockStore
+
+DEFAULT_PREFIX = (
+    "You are a helpful assistant. Answer the user's question briefly and exactly. "
+    "If a manual is given below, answer from it and quote its values.\n\n"
+)
+ROUTE = "route"
+"""Value of ``skill`` that asks the router."""
+
+
+class AgentMemory:
+    """The memory of one agent: an engine, a store, a router. Use it as a context manager.
+
+    ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
+    name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`. ``prefix`` is the agent's system
+    text, read before every manual. Other keywords go to :class:`~agentkv.engine.settings.EngineSettings`.
+
+    >>> from agentkv import AgentMemory, FakeEngine
+    >>> import tempfile
+    >>> engine = FakeEngine(replies=lambda prompt: "7 days" if "returns" in prompt else "no idea")
+    >>> with AgentMemory(tempfile.mkdtemp(), engine) as memory:
+    ...     _ = memory.deposit_text("returns", "returns are accepted for 7 days")
+    ...     turn = memory.ask("How long?", skill="returns")
+    >>> turn.text, turn.tokens.restored > 0
+    ('7 days', True)
+    """
+
+    def __init__(
+        self,
+        store: str | Path | BlockStore,
+        model: str | Path | Engine = "smollm2-135m",
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        classifier: Classifier | None = None,
+        **settings: Any,
+    ) -> None:
+        self.store = store if isinstance(store, BlockStore) else BlockStore(store)
+        self._owns_engine = isinstance(model, str | Path)
+        self.engine = _open_engine(model, settings)
+        self.prefix = prefix
+        self.blocks = Blocks(self.engine, self.store)
+        self._prompts = PromptBuilder(self.engine)
+        self.classifier: Classifier = classifier or ChannelClassifier(self.blocks)
+
+    def __enter__(self) -> AgentMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the engine if this memory opened it."""
+        if self._owns_engine:
+            self.engine.close()
+
+    # --- deposit ------------------------------------------------------------------------------------------------------
+
+    def deposit_skill(self, skill: str | Path | Manual, *, allow_inexact: bool = False) -> Deposit:
+        """Read a SKILL.md folder once and store it, with its card for the router.
+
+        A skill that is stored already, unchanged, costs a hash. Raises InvalidManual, WindowOverflow, InexactBlock.
+        """
+        manual = skill if isinstance(skill, Manual) else load_manual(Path(skill))
+        text = f"# Manual: {manual.name}\n\n{manual.text}\n"
+        return self._deposit("skill", manual.name, text, manual.description, str(manual.path), allow_inexact)
+
+    def deposit_text(
+        self, name: str, text: str, description: str = "", *, source: str = "", allow_inexact: bool = False
+    ) -> Deposit:
+        """Read a plain text once and store it under ``name``; with a ``description`` it is routed like a skill."""
+        if not name.strip() or not text.strip():
+            raise UsageError("a text block takes a name and a text that are not empty")
+        return self._deposit("text", name.strip(), text.strip("\n") + "\n", description, source, allow_inexact)
+
+    def _deposit(
+        self, kind: Any, name: str, text: str, description: str, source: str, allow_inexact: bool
+    ) -> Deposit:
+        prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
+        check_window(len(prompt.prefix) + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
+        with self.engine.lock:
+            parent = self.blocks.deposit(prompt.prefix, allow_inexact=allow_inexact)
+            deposit = self.blocks.deposit(prompt.manual, parent=parent.manifest, allow_inexact=allow_inexact)
+            if description and isinstance(self.classifier, ChannelClassifier):
+                self.classifier.deposit_card("", "")
+                self.classifier.deposit_card(name, description)
+        self.store.set_name(
+            NamedBlock(
+                kind=kind,
+                name=name,
+                fingerprint_id=self.blocks.fingerprint.id,
+                block_id=deposit.manifest.block_id,
+                description=description,
+                source=source,
+                source_sha256=sha256(text.encode()),
+            )
+        )
+        return deposit
+
+    # --- what is there --------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[NamedBlock]:
+        """The skills and texts stored for this model and these settings, by name."""
+        return [n for n in self.store.names(fingerprint_id=self.blocks.fingerprint.id) if n.kind in ("skill", "text")]
+
+    def _named(self, name: str) -> NamedBlock:
+        stored = {entry.name: entry for entry in self.names()}
+        if name not in stored:
+            raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
+        return stored[name]
+
+    # --- a turn -----------------------------------------------------------------------------------------------------------
+
+    def route(self, question: str) -> Decision:
+        """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
+        return decide(self.classifier, question, {n.name: n.description for n in self.names() if n.description})
+
+    def ask(
+        self,
+        question: str | Sequence[Message],
+        *,
+        skill: str | None = ROUTE,
+        graft: bool = True,
+        max_new: int = 96,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        grammar: str | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Turn:
+        """Answer one question and return the turn's whole record.
+
+        ``skill``: a stored name, None for no block, or by default whatever the router picks. ``graft=False`` reads
+        the manual instead of restoring it: the same prompt, the same ids, for comparison. Raises UnknownSkill,
+        WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
+        """
+        turn = _TurnInProgress(self, question, skill, graft)
+        for _ in turn.run(max_new, sampling, stop, grammar, cancellation):
+            pass
+        return turn.record()
+
+    def stream(
+        self,
+        question: str | Sequence[Message],
+        *,
+        skill: str | None = ROUTE,
+        max_new: int = 96,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        grammar: str | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Iterator[str | Turn]:
+        """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
+        turn = _TurnInProgress(self, question, skill, graft=True)
+        for piece in turn.run(max_new, sampling, stop, grammar, cancellation):
+            if piece.text:
+                yield piece.text
+        yield turn.record()
+
+    def prompt(self, messages: Sequence[Message], name: str | None) -> Prompt:
+        """The ids of a turn behind the block ``name``, or behind the agent prefix alone. Raises UnknownSkill."""
+        prompt = self._prompts.build(self.prefix, "", messages)
+        if name is None:
+            return prompt
+        entry = self._named(name)
+        manifest = self.store.manifest(entry.block_id)
+        if manifest is None:
+            raise UnknownBlock(entry.block_id, f"It is what {name!r} points to; deposit it again.")
+        return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
+
+
+def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine:
+    if not isinstance(model, str | Path):
+        if settings:
+            raise UsageError(f"an open engine has its settings already: {', '.join(sorted(settings))}")
+        return model
+    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.settings import EngineSettings
+
+    try:
+        return LlamaEngine.open(model, EngineSettings(**settings))
+    except TypeError as error:
+        raise UsageError(f"unknown engine setting: {error}") from error
+
+
+class _TurnInProgress:
+    """One turn: route → build ids → restore or read → generate → record."""
+
+    def __init__(self, memory: AgentMemory, question: str | Sequence[Message], skill: str | None, graft: bool) -> None:
+        self._memory, self._skill, self._graft = memory, skill, graft
+        self._messages = [Message("user", question)] if isinstance(question, str) else list(question)
+        if not self._messages or not self._messages[-1].content.strip():
+            raise UsageError("the question is empty")
+        self._texts: list[str] = []
+        self._ids: list[int] = []
+        self._finish = "length"
+        self._digest = hashlib.sha256()
+        self._ms = {"route": 0.0, "restore": 0.0, "prefill": 0.0, "generate": 0.0}
+
+    def run(
+        self,
+        max_new: int,
+        sampling: Sampling | None,
+        stop: Sequence[str],
+        grammar: str | None,
+        cancellation: Cancellation | None,
+    ) -> Iterator[Piece]:
+        memory, engine = self._memory, self._memory.engine
+        with engine.lock:
+            # 1. Route.
+            self._decision = memory.route(self._messages[-1].content) if self._skill == ROUTE else given(self._skill)
+            self._ms["route"] = self._decision.ms
+            # 2. Build the ids; nothing is decoded unless everything fits.
+            prompt = memory.prompt(self._messages, self._decision.pick)
+            check_window(len(prompt.prefix + prompt.manual), len(prompt.turn), max_new, engine.window)
+            before = (engine.counters.restored, engine.counters.decoded)
+            # 3. Restore what is stored of the chain, read the rest part by part.
+            logits = self._read(prompt, cancellation)
+            self._first = sha256(logits.data)
+            self._restored = engine.counters.restored - before[0]
+            self._prefilled = engine.counters.decoded - before[1]
+            # 4. Generate.
+            start = time.perf_counter()
+            for piece in generate(
+                engine,
+                logits,
+                max_new=max_new,
+                sampling=sampling,
+                stop=(*prompt.stops, *stop),
+                grammar=grammar,
+                cancellation=cancellation,
+                observe=lambda step: self._digest.update(step.data),
+            ):
+                self._keep(piece)
+                yield piece
+            self._ms["generate"] = (time.perf_counter() - start) * 1e3
+            engine.clear()
+
+    def _read(self, prompt: Prompt, cancellation: Cancellation | None) -> Logits:
+        blocks, engine = self._memory.blocks, self._memory.engine
+        parts = [part for part in (prompt.prefix, prompt.manual) if part]
+        start = time.perf_counter()
+        chain = blocks.stored_chain(parts) if self._graft else []
+        if chain:
+            blocks.graft(chain[-1])
+        else:
+            engine.clear()
+        self._block: Manifest | None = chain[-1] if chain else None
+        self._ms["restore"] = (time.perf_counter() - start) * 1e3
+        start = time.perf_counter()
+        for part in parts[len(chain) :]:
+            engine.extend(part, cancellation)
+        logits = engine.extend(prompt.turn, cancellation)
+        self._ms["prefill"] = (time.perf_counter() - start) * 1e3
+        return logits
+
+    def _keep(self, piece: Piece) -> None:
+        self._texts.append(piece.text)
+        if piece.token is not None:
+            self._ids.append(piece.token)
+        if piece.finish is not None:
+            self._finish = piece.finish
+
+    def record(self) -> Turn:
+        """The turn's record, once it has run to its end."""
+        return Turn.model_validate(
+            {
+                "text": "".join(self._texts).strip(),
+                "finish": self._finish,
+                "decision": self._decision,
+                "block_id": self._block.block_id if self._block else None,
+                "exactness": self._block.exactness if self._block else None,
+                "tokens": TokenCounts(
+                    restored=self._restored, prefilled=self._prefilled, generated=len(self._ids)
+                ),
+                "ms": Timings(**self._ms),
+                "first_logits_sha256": self._first,
+                "logits_sha256": self._digest.hexdigest(),
+                "token_ids": tuple(self._ids),
+            }
+        )

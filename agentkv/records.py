@@ -1,0 +1,200 @@
+"""The records that cross layers: frozen, validated, canonical on disk.
+
+Nothing here does any work. Times and use counts are not part of a manifest: the same tokens under the same
+fingerprint give the same manifest, byte for byte, on every machine where the computation is the same.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentkv.hashing import tagged_digest
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Record(BaseModel):
+    """Base: immutable, no unknown fields, no silent coercion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Exactness(StrEnum):
+    """How well it is known that a restored block continues as the fresh one would."""
+
+    EXACT = "exact"
+    EXACT_BY_CONFIG = "exact_by_config"
+    INEXACT = "inexact"
+
+
+class Fingerprint(Record):
+    """What makes two states interchangeable.
+
+    ``content`` must match or the block is refused; ``numerics`` must match for ``exact``. Values are JSON scalars,
+    or lists of strings. File names, paths and sizes are never part of it.
+    """
+
+    content: dict[str, str | int | float | bool | None | list[str]]
+    numerics: dict[str, str | int | float | bool | None | list[str]]
+
+    @cached_property
+    def id(self) -> str:
+        """SHA-256 over both halves, 64 hex characters."""
+        return tagged_digest("fingerprint/1", self.content, self.numerics)
+
+    def first_difference(self, other: Fingerprint) -> tuple[str, Any, Any] | None:
+        """The first field that differs, as (name, here, there); content before numerics; None when equal."""
+        for half in ("content", "numerics"):
+            here, there = getattr(self, half), getattr(other, half)
+            for key in sorted(set(here) | set(there)):
+                if here.get(key) != there.get(key) or (key in here) != (key in there):
+                    return key, here.get(key), there.get(key)
+        return None
+
+
+class Planes(Record):
+    """One layer's keys or values inside a section.
+
+    ``token_major``: ``n_cells`` rows of ``row_bytes``; else channel-major: ``channels`` runs of ``n_cells`` elements
+    of ``row_bytes // channels`` bytes. ``ggml_type`` is the tensor type's number in ggml.
+    """
+
+    ggml_type: int
+    token_major: bool
+    row_bytes: Annotated[int, Field(ge=1, le=2**32)]
+    channels: Annotated[int, Field(ge=1, le=2**32)] = 1
+
+
+class Section(Record):
+    """One cache inside a state: an attention cache (full or windowed), a recurrent one, or an opaque piece.
+
+    ``window``: 0, or the number of positions that the sliding window keeps visible.
+    ``fixed_bytes``: size of the piece when it cannot be cut by position (recurrent, opaque), else 0.
+    """
+
+    kind: Literal["attention", "recurrent", "opaque"]
+    v_trans: bool = False
+    window: Count = 0
+    keys: tuple[Planes, ...] = ()
+    values: tuple[Planes, ...] = ()
+    fixed_bytes: Count = 0
+
+
+class StateLayout(Record):
+    """How a state blob is put together: the architecture's name and its sections, in order."""
+
+    architecture: Annotated[str, Field(max_length=128)]
+    sections: Annotated[tuple[Section, ...], Field(min_length=1, max_length=8)]
+
+
+class SegmentRef(Record):
+    """A content-addressed piece: positions ``start`` to ``stop`` of one section.
+
+    ``sha256`` is over the ``n_bytes`` raw bytes; ``element_bytes`` the width by which byte planes are split.
+    """
+
+    section: Annotated[int, Field(ge=0, lt=8)]
+    start: Count
+    stop: Count
+    sha256: Sha256
+    n_bytes: Count
+    element_bytes: Literal[1, 2, 4]
+
+
+class Probe(Record):
+    """A proof that can be repeated: ``steps`` greedy steps from ``token``, SHA-256 chained over the logits."""
+
+    steps: Annotated[int, Field(ge=1, le=4096)]
+    token: TokenId
+    sha256: Sha256
+
+
+class Manifest(Record):
+    """A block: its identity, its own tokens, and the segments of its whole state (parents' included)."""
+
+    format: Literal[1] = 1
+    block_id: Sha256
+    parent_id: Sha256 | None
+    fingerprint: Fingerprint
+    tokens: tuple[TokenId, ...]
+    n_tokens: Annotated[int, Field(ge=1, le=2**31)]
+    layout: StateLayout
+    segments: tuple[SegmentRef, ...]
+    state_sha256: Sha256
+    exactness: Exactness
+    probe: Probe | None
+
+
+class NamedBlock(Record):
+    """A name for a block under one fingerprint: what listing and routing work on.
+
+    ``kind``: ``skill``, ``text``, ``prefix`` or ``card``. ``source_sha256`` is over the text that was deposited.
+    """
+
+    format: Literal[1] = 1
+    kind: Literal["skill", "text", "prefix", "card"]
+    name: Annotated[str, Field(min_length=1, max_length=512)]
+    fingerprint_id: Sha256
+    block_id: Sha256
+    description: Annotated[str, Field(max_length=4096)] = ""
+    source: Annotated[str, Field(max_length=4096)] = ""
+    source_sha256: Sha256 | None = None
+
+
+class Decision(Record):
+    """What the router said and what was done about it; the raw pick is stored before anything touches it.
+
+    ``raw_pick`` is the classifier's unedited answer; ``pick`` the name that was grafted, or None for no block;
+    ``fallback`` why the two differ, or None. ``scores`` are log-likelihood differences in nats, best first.
+    """
+
+    raw_pick: str
+    pick: str | None
+    fallback: str | None
+    scores: dict[str, float]
+    classifier: str
+    tokens: Count
+    ms: float
+
+
+class TokenCounts(Record):
+    """Tokens of one turn, counted where they pass to the decode call, never from a file's header."""
+
+    restored: Count
+    prefilled: Count
+    generated: Count
+
+
+class Timings(Record):
+    """Milliseconds of one turn by stage."""
+
+    route: float = 0.0
+    restore: float = 0.0
+    prefill: float = 0.0
+    generate: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Sum of the stages."""
+        return self.route + self.restore + self.prefill + self.generate
+
+
+class Turn(Record):
+    """The record of one answered request."""
+
+    text: str
+    finish: Literal["stop", "length", "stop_string", "grammar"]
+    decision: Decision
+    block_id: Sha256 | None
+    exactness: Exactness | None
+    tokens: TokenCounts
+    ms: Timings
+    first_logits_sha256: Sha256
+    logits_sha256: Sha256
+    token_ids: tuple[TokenId, ...]

@@ -1,0 +1,1 @@
+"""Skills: SKILL.md folders as manuals. Knows files and text; nothing of models."""

@@ -1,0 +1,319 @@
+"""The catalogue of blocks: ``BlockStore``, whose manifests are the commit point.
+
+Knows manifests, names and the order in which things become durable: segments first, then the manifest, so
+that a manifest that can be read is a block that can be restored. Refuses to know what a state means. Does not
+guarantee that a name's block is still there (names are pointers), nor anything about a directory that other
+programs change. One object may be used by many threads; after a fork the child opens its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from agentkv.errors import CorruptBlock, MissingSegment, StoreError, UnknownBlock, UsageError
+from agentkv.records import Manifest, NamedBlock, SegmentRef
+from agentkv.store import format as formats
+from agentkv.store import gc
+from agentkv.store.cache import StateCache
+from agentkv.store.codec import Bytes
+from agentkv.store.deposit import Deposit, Source, distinct
+from agentkv.store.format import Limits, Malformed
+from agentkv.store.marker import locate, open_root
+from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.segments import FileSegmentStore, SegmentStore
+from agentkv.store.workers import Workers
+
+Sink = Callable[[SegmentRef, Bytes], None]
+
+LOCK = "agentkv-store.lock"
+_MIN_PREFIX = 6
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of one block's state: ``raw`` as the engine has it, ``stored`` as its files take up.
+
+    ``own`` is what the block adds to its parent, ``shared`` what is the parent's too; without a parent in the
+    store all is own. A segment that occurs several times counts each time in raw, once in stored.
+    """
+
+    own_raw: int
+    own_stored: int
+    shared_raw: int
+    shared_stored: int
+
+    @property
+    def raw(self) -> int:
+        """Bytes of the whole state."""
+        return self.own_raw + self.shared_raw
+
+    @property
+    def stored(self) -> int:
+        """Bytes of all its segment files."""
+        return self.own_stored + self.shared_stored
+
+
+class BlockStore:
+    """Blocks in a directory. A miss is a return value; a fault is a StoreError.
+
+    ``codec`` (``planes``, ``zstd``, ``raw``) and ``level`` (1 to 19) are for new segments. ``verify`` is
+    ``once`` (a file's digest is checked once per process and file identity) or ``always``. ``cache_bytes``
+    bounds ``cache``, which is the caller's to fill. ``segments`` is another home for segment bytes than the
+    directory. Raises StoreUnusable, StoreFormatError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory, BlockStore(directory) as store:
+    ...     store.has("0" * 64), list(store.block_ids())
+    (False, [])
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        codec: str = "planes",
+        level: int = 1,
+        verify: str = "once",
+        cache_bytes: int = 512 << 20,
+        create: bool = True,
+        limits: Limits | None = None,
+        segments: SegmentStore | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.cache: StateCache[Any] = StateCache(cache_bytes)
+        self.root = locate(root)
+        self.segments: SegmentStore = segments or FileSegmentStore(
+            self.root / "segments", codec=codec, level=level, verify=verify
+        )
+        open_root(self.root, create=create)
+        self._lock_path = self.root / LOCK
+        self._manifests: RecordFiles[Manifest] = RecordFiles(
+            self.root,
+            "manifests",
+            "manifest",
+            lambda data, name: formats.decode_manifest(data, name, self.limits),
+            self.limits.manifest_bytes,
+            sharded=True,
+        )
+        self._names: RecordFiles[NamedBlock] = RecordFiles(
+            self.root,
+            "names",
+            "name",
+            lambda data, name: formats.decode_name(data, name, self.limits),
+            self.limits.name_bytes,
+            sharded=False,
+        )
+        self._workers = Workers()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release threads and RAM. May be called twice; a later call starts them again."""
+        self._workers.close()
+        self.cache.clear()
+
+    # --- blocks ---
+
+    def has(self, block_id: str) -> bool:
+        """Whether a valid manifest is there; a corrupt one counts as none, so that a deposit replaces it."""
+        return self._sound(block_id) is not None
+
+    def manifest(self, block_id: str) -> Manifest | None:
+        """The block's manifest, or None. Raises CorruptBlock, StoreReadError."""
+        _require_digest(block_id)
+        return self._manifests.read(block_id)
+
+    def put(self, manifest: Manifest, segments: Source, *, replace: bool = False) -> bool:
+        """Commit a block; False if it was there already.
+
+        ``segments`` gives the raw bytes by SHA-256, or is called with a reference (in worker threads); it is
+        asked only for what is missing or damaged, so a repeated deposit mends a block. A sound block that is
+        there under another manifest (other state bytes) stays, unless ``replace``. On return the block would
+        outlive a power failure; if it raises, what it wrote and nothing else uses is removed again. Raises
+        UsageError, StoreFull, StoreReadError.
+        """
+        data = self._encoded(manifest)
+        deposit = Deposit(self._lock_path, self._manifests, self.segments, self._workers)
+        return deposit.run(manifest, data, segments, replace=replace)
+
+    def read(self, manifest: Manifest, sink: Sink, *, deep: bool = False) -> None:
+        """Hand every segment's raw bytes to ``sink(ref, bytes)``, in worker threads and in no order.
+
+        The arrays, uint8 of shape (n_bytes,), are the sink's to keep. It must not call the store. ``deep``
+        hashes the decoded bytes too. Raises MissingSegment, CorruptBlock, StoreReadError, and what the sink
+        raises; the sink may have been called for some of the segments by then.
+        """
+
+        def one(ref: SegmentRef) -> None:
+            raw = self.segments.get(ref, deep=deep)
+            if raw is None:
+                raise self._missing(manifest, ref)
+            sink(ref, raw)
+
+        self._workers.each(one, manifest.segments)
+
+    def read_into(
+        self, manifest: Manifest, buffer: Callable[[SegmentRef], Bytes], *, deep: bool = False
+    ) -> None:
+        """Like :meth:`read`, into contiguous uint8 arrays of shape (n_bytes,) that ``buffer(ref)`` gives."""
+
+        def one(ref: SegmentRef) -> None:
+            if not self.segments.get_into(ref, buffer(ref), deep=deep):
+                raise self._missing(manifest, ref)
+
+        self._workers.each(one, manifest.segments)
+
+    def verify(self, block_id: str, *, deep: bool = True) -> Manifest:
+        """Check a block wholly: manifest, and each segment's file, decoding and raw digest; its manifest.
+
+        ``deep=False`` checks files only, and each once per process. Raises UnknownBlock, CorruptBlock,
+        MissingSegment, StoreReadError.
+        """
+        manifest = self.manifest(block_id)
+        if manifest is None:
+            raise UnknownBlock(block_id)
+        reason = self._parent_fault(manifest)
+        if reason is not None:
+            raise CorruptBlock(f"manifest {block_id[:12]}", self._manifests.path(block_id), reason)
+
+        def one(ref: SegmentRef) -> None:
+            if not self.segments.check(ref, deep=deep):
+                raise self._missing(manifest, ref)
+
+        self._workers.each(one, distinct(manifest))
+        return manifest
+
+    def sizes(self, manifest: Manifest) -> Sizes:
+        """Raw and stored bytes of a block. Raises MissingSegment."""
+        parent = self._sound(manifest.parent_id) if manifest.parent_id else None
+        inherited = {ref.sha256 for ref in parent.segments} if parent else set()
+        totals = {True: [0, 0], False: [0, 0]}
+        for ref in manifest.segments:
+            totals[ref.sha256 in inherited][0] += ref.n_bytes
+        for ref in distinct(manifest):
+            stored = self.segments.stored_bytes(ref.sha256)
+            if stored is None:
+                raise self._missing(manifest, ref)
+            totals[ref.sha256 in inherited][1] += stored
+        return Sizes(*totals[False], *totals[True])
+
+    def block_ids(self) -> Iterator[str]:
+        """The ids of all committed blocks, sorted; nothing is opened."""
+        return self._manifests.digests()
+
+    def resolve(self, key: str) -> str:
+        """The block id that ``key`` is, or is the unique start of (6 digits or more). Raises UnknownBlock."""
+        if len(key) < _MIN_PREFIX or not formats.is_digest(key.ljust(64, "0")):
+            raise UnknownBlock(key, f"A block id, or its first {_MIN_PREFIX} hex digits or more, is needed.")
+        found = list(self._manifests.digests(key))
+        if len(found) > 1:
+            raise UnknownBlock(key, f"{len(found)} blocks start so; give more digits.")
+        if not found:
+            raise UnknownBlock(key)
+        return found[0]
+
+    def remove_block(self, block_id: str) -> bool:
+        """Forget a block; False if it was not there. Its segments stay until :meth:`collect`."""
+        _require_digest(block_id)
+        return self._manifests.remove(block_id)
+
+    def collect(self, *, min_age_s: float = 3600.0) -> gc.Collected:
+        """Remove what no block needs, if at least ``min_age_s`` old. Raises if a manifest is unreadable."""
+        return gc.collect(self.root, self._lock_path, self._manifests, self._names, self.segments, min_age_s)
+
+    # --- names ---
+
+    def set_name(self, named: NamedBlock) -> None:
+        """Point a name at a block, atomically. Raises UnknownBlock, UsageError."""
+        manifest = self.manifest(named.block_id)
+        if manifest is None:
+            raise UnknownBlock(named.block_id)
+        if manifest.fingerprint.id != named.fingerprint_id:
+            raise UsageError(f"name {named.name!r} has another fingerprint than its block")
+        try:
+            data = formats.encode_name(named, self.limits)
+        except Malformed as error:
+            raise UsageError(f"name {named.name!r} cannot be stored: {error}") from error
+        self._names.write(formats.name_key(named.kind, named.name, named.fingerprint_id), data)
+
+    def name(self, kind: str, name: str, fingerprint_id: str) -> NamedBlock | None:
+        """What a name points at, or None. Raises CorruptBlock, StoreReadError."""
+        return self._names.read(_name_key(kind, name, fingerprint_id))
+
+    def names(
+        self,
+        kind: str | None = None,
+        fingerprint_id: str | None = None,
+        *,
+        on_error: Callable[[StoreError], None] | None = None,
+    ) -> list[NamedBlock]:
+        """All names of a kind and a fingerprint (None: of any), sorted by kind, name, fingerprint.
+
+        A damaged file raises, or is told to ``on_error`` and left out: one bad name need not hide the others.
+        """
+        found = []
+        for digest in self._names.digests():
+            try:
+                named = self._names.read(digest)
+            except StoreError as error:
+                if on_error is None:
+                    raise
+                on_error(error)
+                continue
+            if named and kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id):
+                found.append(named)
+        return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
+
+    def remove_name(self, kind: str, name: str, fingerprint_id: str) -> bool:
+        """Forget a name; False if it was not there. The block stays."""
+        return self._names.remove(_name_key(kind, name, fingerprint_id))
+
+    # --- helpers ---
+
+    def _encoded(self, manifest: Manifest) -> bytes:
+        try:
+            data = formats.encode_manifest(manifest, self.limits)
+        except Malformed as error:
+            raise UsageError(f"manifest {manifest.block_id[:12]} refused: {error}") from error
+        reason = self._parent_fault(manifest)
+        if reason is not None:
+            raise UsageError(f"manifest {manifest.block_id[:12]} refused: {reason}")
+        return data
+
+    def _sound(self, block_id: str) -> Manifest | None:
+        with contextlib.suppress(CorruptBlock):
+            return self.manifest(block_id)
+        return None
+
+    def _parent_fault(self, manifest: Manifest) -> str | None:
+        parent = self._sound(manifest.parent_id) if manifest.parent_id else None
+        if parent is None:
+            return None
+        if parent.fingerprint.id != manifest.fingerprint.id:
+            return "its parent has another fingerprint"
+        if parent.n_tokens + len(manifest.tokens) != manifest.n_tokens:
+            return f"{parent.n_tokens:,} + {len(manifest.tokens):,} tokens are not {manifest.n_tokens:,}"
+        return None
+
+    def _missing(self, manifest: Manifest, ref: SegmentRef) -> MissingSegment:
+        return MissingSegment(manifest.block_id, ref.sha256, Path(self.segments.where(ref.sha256)))
+
+
+def _name_key(kind: str, name: str, fingerprint_id: str) -> str:
+    try:
+        return formats.name_key(kind, name, fingerprint_id)
+    except TypeError as error:
+        raise UsageError(f"{name!r} cannot be a name: {error}") from error
+
+
+def _require_digest(block_id: str) -> None:
+    if not formats.is_digest(block_id):
+        raise UsageError(f"{block_id!r} is no block id (64 hex digits); resolve() takes shorter ones")

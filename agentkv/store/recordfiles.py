@@ -1,0 +1,120 @@
+"""A folder of small sealed JSON files, one a record, each called by a digest.
+
+Knows neither what the records are nor when they may be written: it is given their encoder and decoder. A file
+that reads is whole and valid; anything else is a typed error. Does not guarantee that a record stays after it
+was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from agentkv import fsio
+from agentkv.errors import CorruptBlock
+from agentkv.records import Record
+from agentkv.store.cache import StateCache
+from agentkv.store.format import Malformed, is_digest
+
+R = TypeVar("R", bound=Record)
+
+_SUFFIX = ".json"
+_CACHE_BYTES = 64 << 20
+# A parsed record takes about this many times its file's size in RAM (a token id: 2 to 7 bytes on disk, 36
+# here).
+_RAM_FACTOR = 8
+
+
+class RecordFiles(Generic[R]):
+    """Records under ``base/folder``, in sub-folders by the digest's first two digits if ``sharded``.
+
+    ``decode`` gets a file's bytes and the digest that it is called by, and raises Malformed; ``limit`` is the
+    largest file that is read. Parsed records are kept by file identity, so a repeated read costs an
+    ``fstat``.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        folder: str,
+        what: str,
+        decode: Callable[[bytes, str], R],
+        limit: int,
+        *,
+        sharded: bool,
+    ) -> None:
+        self.root = base / folder
+        self._base, self._what, self._decode = base, what, decode
+        self._limit, self._sharded = limit, sharded
+        self._cache: StateCache[tuple[fsio.Identity, R]] = StateCache(_CACHE_BYTES)
+
+    def path(self, digest: str) -> Path:
+        """Where the record is, or would be."""
+        return (self.root / digest[:2] if self._sharded else self.root) / (digest + _SUFFIX)
+
+    def read(self, digest: str) -> R | None:
+        """The record; None if there is no file. Raises CorruptBlock, StoreReadError."""
+        path = self.path(digest)
+        fsio.refuse_links(self._base, path)
+        cached = self._cache.get(digest)
+        if cached is not None:
+            with fsio.open_regular(path) as opened:
+                if opened is not None and fsio.identity_of(opened[1]) == cached[0]:
+                    return cached[1]
+        found = fsio.read_identified(path, self._limit)
+        if found is None:
+            self._cache.drop(digest)
+            return None
+        data, identity = found
+        try:
+            record = self._decode(data, digest)
+        except Malformed as error:
+            raise CorruptBlock(f"{self._what} {digest[:12]}", path, str(error)) from error
+        if fsio.is_settled(identity):
+            self._cache.put(digest, (identity, record), _RAM_FACTOR * len(data))
+        return record
+
+    def write(self, digest: str, data: bytes) -> None:
+        """Put the encoded record there, atomically and durably, over an older one."""
+        path = self.path(digest)
+        fsio.refuse_links(self._base, path)
+        try:
+            fsio.make_directory(path.parent)
+            fsio.sync_directory(self.root)  # another process may have made the sub-folder a moment ago
+        except OSError as error:
+            raise fsio.translated(error, path, len(data)) from error
+        fsio.write_durably(path, [data])
+
+    def sync(self, digest: str) -> None:
+        """Return when a record that another process wrote would outlive a power failure."""
+        for directory in {self.path(digest).parent, self.root}:
+            try:
+                fsio.sync_directory(directory)
+            except OSError as error:
+                raise fsio.translated(error, directory) from error
+
+    def remove(self, digest: str) -> bool:
+        """Delete the record, durably; False if there was none."""
+        path = self.path(digest)
+        fsio.refuse_links(self._base, path)
+        self._cache.drop(digest)
+        return fsio.remove_file(path, sync_parent=True)
+
+    def digests(self, prefix: str = "") -> Iterator[str]:
+        """What is there under digests that start with ``prefix``, sorted; nothing is opened."""
+        root = self.path(prefix).parent if self._sharded and len(prefix) >= 2 else self.root
+        fsio.refuse_links(self._base, root / "x")
+        for path, _ in fsio.files_below(root):
+            digest = path.name.removesuffix(_SUFFIX)
+            if is_digest(digest) and digest.startswith(prefix) and path == self.path(digest):
+                yield digest
+
+    def sweep_temporaries(self, min_age_s: float) -> int:
+        """Delete temporary files that a crash has left; the bytes freed."""
+        fsio.refuse_links(self._base, self.root / "x")
+        freed = 0
+        for path, n_bytes in fsio.files_below(self.root, min_age_s):
+            if path.suffix == fsio.TEMP_SUFFIX and fsio.remove_file(path):
+                freed += n_bytes
+        return freed

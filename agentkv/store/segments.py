@@ -1,0 +1,282 @@
+"""Content-addressed segments: the ``SegmentStore`` protocol and its implementation in files.
+
+Knows a segment by its SHA-256 and raw length; refuses to know which block it belongs to. The protocol has no
+paths, no renames and no mutable objects, so that an object store can serve it. Does not guarantee that a
+committed block has its segments (the catalogue's order of writing does), nor that bytes stay sound between a
+check and a read by somebody who changes a file within one tick of its clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from agentkv import fsio
+from agentkv.errors import CorruptBlock, UsageError
+from agentkv.records import SegmentRef
+from agentkv.store import codec as codecs
+from agentkv.store.codec import Bytes, scratch
+from agentkv.store.format import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Codec,
+    Malformed,
+    SegmentHeader,
+    is_digest,
+    read_header,
+)
+
+Data = fsio.Buffer | Bytes
+
+_CODECS = {"raw": Codec.RAW, "zstd": Codec.ZSTD, "planes": Codec.PLANES}
+_SUFFIX = ".seg"
+
+# Files whose trailer this process has checked; see fsio.is_settled for what is not entered.
+_verified: set[fsio.Identity] = set()
+
+
+class SegmentStore(Protocol):
+    """Immutable byte strings by SHA-256. Every method may be called from several threads at once.
+
+    A miss is a return value; CorruptBlock, StoreReadError and StoreFull are the faults. Of a reference only
+    ``sha256``, ``n_bytes`` and (as a hint for encoding) ``element_bytes`` are looked at.
+    """
+
+    def has(self, sha256: str) -> bool:
+        """Whether something is stored under the digest; nothing is checked."""
+        ...
+
+    def check(self, ref: SegmentRef, *, deep: bool = False) -> bool:
+        """True if sound, False if missing, CorruptBlock if damaged. ``deep`` also hashes the raw bytes."""
+        ...
+
+    def put(self, ref: SegmentRef, data: Data) -> bool:
+        """Store ``data`` over what is there; True if nothing was. UsageError if it is not ``ref``'s."""
+        ...
+
+    def get(self, ref: SegmentRef, *, deep: bool = False) -> Bytes | None:
+        """The raw bytes, checked, shape (n_bytes,); None if missing."""
+        ...
+
+    def get_into(self, ref: SegmentRef, out: Bytes, *, deep: bool = False) -> bool:
+        """Fill ``out``, shape (n_bytes,); False if missing. ``out`` is undefined if it raises."""
+        ...
+
+    def flush(self, digests: Iterable[str]) -> None:
+        """Return when these segments would outlive a power failure."""
+        ...
+
+    def stored_bytes(self, sha256: str) -> int | None:
+        """What the segment takes up, with overhead; None if missing."""
+        ...
+
+    def remove(self, sha256: str) -> bool:
+        """Delete the segment; False if there was none."""
+        ...
+
+    def sweep(self, keep: Collection[str], min_age_s: float) -> tuple[int, int]:
+        """Delete what is not in ``keep`` and older than that; how many segments, and bytes in all."""
+        ...
+
+    def where(self, sha256: str) -> str:
+        """A place to show to a person."""
+        ...
+
+
+class FileSegmentStore:
+    """Segments as files ``ab/<sha256>.seg`` under ``root``, a directory inside the store ``base``.
+
+    ``codec`` (``planes``, ``zstd`` or ``raw``) and ``level`` (zstd's, 1 to 19) are for new segments; each
+    file says how it was written. ``verify="once"`` checks a file's trailer once per identity (device, inode,
+    size, mtime) and process, ``"always"`` at each read.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        base: Path | None = None,
+        codec: str = "planes",
+        level: int = 1,
+        verify: str = "once",
+    ) -> None:
+        if codec not in _CODECS:
+            raise UsageError(f"codec is {codec!r}; it must be one of {', '.join(_CODECS)}")
+        if not 1 <= level <= 19:
+            raise UsageError(f"level is {level}; it must be 1 to 19")
+        if verify not in ("once", "always"):
+            raise UsageError(f"verify is {verify!r}; it must be 'once' or 'always'")
+        self.root = root
+        self.base = base or root.parent
+        self._codec, self._level = _CODECS[codec], level
+        self._always = verify == "always"
+        self._durable: set[str] = set()
+        self._changes = 0
+        self._lock = threading.Lock()
+
+    def path(self, sha256: str) -> Path:
+        """Where the segment is, or would be."""
+        return self.root / sha256[:2] / (sha256 + _SUFFIX)
+
+    def where(self, sha256: str) -> str:
+        return str(self.path(sha256))
+
+    def has(self, sha256: str) -> bool:
+        return self.stored_bytes(sha256) is not None
+
+    def stored_bytes(self, sha256: str) -> int | None:
+        path = self.path(sha256)
+        fsio.refuse_links(self.base, path)
+        with fsio.open_regular(path) as opened:
+            return None if opened is None else opened[1].st_size
+
+    def check(self, ref: SegmentRef, *, deep: bool = False) -> bool:
+        with self._open(ref) as segment:
+            if segment is None:
+                return False
+            if deep:
+                segment.decode(np.empty(ref.n_bytes, np.uint8), deep=True)
+            else:
+                segment.verify()
+            return True
+
+    def get(self, ref: SegmentRef, *, deep: bool = False) -> Bytes | None:
+        with self._open(ref) as segment:
+            if segment is None:
+                return None
+            out = np.empty(ref.n_bytes, np.uint8)
+            segment.decode(out, deep=deep)
+            return out
+
+    def get_into(self, ref: SegmentRef, out: Bytes, *, deep: bool = False) -> bool:
+        if out.dtype != np.uint8 or out.shape != (ref.n_bytes,) or not out.flags.c_contiguous:
+            raise UsageError(f"out must be contiguous uint8 of shape ({ref.n_bytes},)")
+        with self._open(ref) as segment:
+            if segment is not None:
+                segment.decode(out, deep=deep)
+            return segment is not None
+
+    def put(self, ref: SegmentRef, data: Data) -> bool:
+        raw = as_bytes(data)
+        if raw.size != ref.n_bytes or hashlib.sha256(raw.data).hexdigest() != ref.sha256:
+            raise UsageError(f"the {raw.size:,} bytes given are not segment {ref.sha256[:12]}")
+        codec, payload = codecs.encode(raw, ref.element_bytes, self._codec, self._level)
+        stored = memoryview(payload).nbytes
+        header = SegmentHeader(codec, ref.element_bytes, ref.n_bytes, stored, ref.sha256).pack()
+        trailer = hashlib.sha256(header)
+        trailer.update(payload)
+        path = self.path(ref.sha256)
+        fsio.refuse_links(self.base, path)
+        was_there = self.has(ref.sha256)
+        self._forget(ref.sha256)
+        fsio.write_durably(path, [header, payload, trailer.digest()], sync_parent=False)
+        return not was_there
+
+    def flush(self, digests: Iterable[str]) -> None:
+        # Also for segments found, not written, here: another process may have renamed them a moment ago
+        # and not have synced the directory yet. Once per process is enough.
+        with self._lock:
+            pending, before = set(digests) - self._durable, self._changes
+        directories = {self.path(digest).parent for digest in pending} | ({self.root} if pending else set())
+        for directory in sorted(directories):
+            try:
+                fsio.sync_directory(directory)
+            except OSError as error:
+                raise fsio.translated(error, directory) from error
+        with self._lock:
+            if self._changes == before:
+                self._durable |= pending
+
+    def remove(self, sha256: str) -> bool:
+        self._forget(sha256)
+        path = self.path(sha256)
+        fsio.refuse_links(self.base, path)
+        return fsio.remove_file(path)
+
+    def sweep(self, keep: Collection[str], min_age_s: float) -> tuple[int, int]:
+        count = freed = 0
+        for path, n_bytes in fsio.files_below(self.root, min_age_s):
+            digest = path.name.removesuffix(_SUFFIX)
+            is_segment = is_digest(digest) and path == self.path(digest)
+            if digest in keep if is_segment else path.suffix != fsio.TEMP_SUFFIX:
+                continue
+            self._forget(digest)
+            if fsio.remove_file(path):
+                count, freed = count + is_segment, freed + n_bytes
+        return count, freed
+
+    def _forget(self, sha256: str) -> None:
+        with self._lock:
+            self._durable.discard(sha256)
+            self._changes += 1
+
+    @contextlib.contextmanager
+    def _open(self, ref: SegmentRef) -> Iterator[_OpenSegment | None]:
+        """The file with its header checked; None if missing. Malformed inside becomes CorruptBlock."""
+        path = self.path(ref.sha256)
+        fsio.refuse_links(self.base, path)
+        with fsio.open_regular(path) as opened:
+            if opened is None:
+                yield None
+                return
+            try:
+                yield _OpenSegment(opened[0], opened[1], ref, self._always)
+            except Malformed as error:
+                raise CorruptBlock(f"segment {ref.sha256[:12]}", path, str(error)) from error
+
+
+class _OpenSegment:
+    """A segment file whose header and size are those of ``ref``; nothing of its payload is read yet."""
+
+    def __init__(self, file: BinaryIO, info: os.stat_result, ref: SegmentRef, always: bool) -> None:
+        head = bytearray(HEADER_BYTES)
+        got = fsio.read_fully(file, memoryview(head))
+        self.header = read_header(bytes(head[:got]), ref, info.st_size)
+        self.must_hash = always or fsio.identity_of(info) not in _verified
+        self._file, self._head, self._identity = file, bytes(head), fsio.identity_of(info)
+
+    def decode(self, out: Bytes, *, deep: bool) -> None:
+        """Fill ``out``, which has the raw length. ``deep`` hashes what was read and what was decoded."""
+        header = self.header
+        direct = header.codec is Codec.RAW
+        payload = self._payload(out if direct else scratch.buffer("payload", header.stored_bytes), force=deep)
+        if not direct:
+            codecs.decode(payload, header.codec, header.element_bytes, out)
+        if deep and hashlib.sha256(out.data).hexdigest() != header.sha256:
+            raise Malformed("the decoded bytes have another SHA-256")
+
+    def verify(self) -> None:
+        """Hash the file, unless this process has and may rely on it."""
+        if self.must_hash:
+            self._payload(scratch.buffer("payload", self.header.stored_bytes), force=True)
+
+    def _payload(self, into: Bytes, *, force: bool) -> Bytes:
+        trailer = bytearray(TRAILER_BYTES)
+        got = fsio.read_fully(self._file, into.data) + fsio.read_fully(self._file, memoryview(trailer))
+        if got != into.size + TRAILER_BYTES:
+            raise Malformed("cut short while it was read")
+        if force or self.must_hash:
+            digest = hashlib.sha256(self._head)
+            digest.update(into.data)
+            if digest.digest() != trailer:
+                raise Malformed("the bytes do not have the SHA-256 in the trailer")
+            if fsio.is_settled(self._identity):
+                _verified.add(self._identity)
+        return into
+
+
+def as_bytes(data: Data) -> Bytes:
+    """``data`` as a flat uint8 array over the same memory; UsageError if it is not contiguous."""
+    if isinstance(data, np.ndarray):
+        if not data.flags.c_contiguous:
+            raise UsageError("segment bytes must be contiguous")
+        return data.reshape(-1).view(np.uint8)
+    view = memoryview(data)
+    return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)

@@ -1,0 +1,30 @@
+"""Shared fixtures. Tests marked ``model`` open a real model; one engine a session and model, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentkv.engine.base import Engine
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Iterator[Engine]:
+    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.settings import EngineSettings
+
+    with LlamaEngine.open("smollm2-135m", EngineSettings(window=4096)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def gemma() -> Iterator[Engine]:
+    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.settings import EngineSettings
+
+    with LlamaEngine.open("gemma-3-270m", EngineSettings(window=2048)) as engine:
+        yield engine

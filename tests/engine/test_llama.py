@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentkv.engine.base import Engine, Sampling
+from agentkv.engine.generate import generate
+from agentkv.engine.prompt import Message, PromptBuilder
+from agentkv.engine.settings import EngineSettings
+from agentkv.errors import EngineClosed, InvalidGrammar, ModelUnreadable, NativeRefusal, UsageError
+from tests.engine.contract import EngineContract
+
+pytestmark = pytest.mark.model
+
+
+class TestSmolLM2(EngineContract):
+    @pytest.fixture
+    def engine(self, smollm2: Engine) -> Engine:
+        return smollm2
+
+
+class TestGemmaWindowed(EngineContract):
+    n_long = 800
+
+    @pytest.fixture
+    def engine(self, gemma: Engine) -> Engine:
+        return gemma
+
+    def test_masked_rows_are_zero(self, engine: Engine) -> None:
+        ids = self.tokens(engine, 800)
+        engine.clear()
+        engine.extend(ids)
+        state = engine.capture()
+        assert state.layout.sections[1].window == 512
+        from agentkv.engine.layout import cut
+
+        dead = [raw for ref, raw in cut(state.blob, state.layout, 800, [(0, 288), (288, 800)]) if ref.stop == 288]
+        assert dead[0].any()
+        assert not dead[1].any()
+
+    def test_a_restored_windowed_state_cannot_be_cut_deeper_than_its_rows(self, engine: Engine) -> None:
+        engine.clear()
+        engine.extend(self.tokens(engine, 800))
+        engine.restore(engine.capture())
+        assert not engine.truncate(700)
+        assert len(engine.tokens) == 800
+
+
+def ask(engine: Engine, question: str, **options: object) -> str:
+    prompt = PromptBuilder(engine).build("You are a helpful assistant.", "", [Message("user", question)])
+    engine.clear()
+    pieces = generate(engine, engine.extend(prompt.tokens), **{"max_new": 48, **options})  # type: ignore[arg-type]
+    return "".join(piece.text for piece in pieces)
+
+
+def test_the_model_speaks(smollm2: Engine) -> None:
+    assert "Paris" in ask(smollm2, "What is the capital of France?")
+
+
+def test_json_schema_binds_the_answer(smollm2: Engine) -> None:
+    from agentkv.engine.sampling import json_grammar
+
+    schema = {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}, "n": {"type": "integer"}},
+        "required": ["city", "n"],
+        "additionalProperties": False,
+    }
+    grammar = json_grammar(json.dumps(schema))
+    for sampling in (Sampling(), Sampling(temperature=1.5, seed=1)):
+        answer = json.loads(ask(smollm2, "Capital of France?", grammar=grammar, sampling=sampling, max_new=60))
+        assert answer["city"] in ("Paris", "Rome")
+        assert isinstance(answer["n"], int)
+
+
+@pytest.mark.parametrize("grammar", ["", 'rot ::= "a"', "root ::= \0", "x" * (1 << 21)])
+def test_a_bad_grammar_is_a_typed_error(smollm2: Engine, grammar: str) -> None:
+    with pytest.raises(InvalidGrammar):
+        ask(smollm2, "hi", grammar=grammar)
+    assert "Paris" in ask(smollm2, "What is the capital of France?")
+
+
+def test_relevant_scores_are_higher(smollm2: Engine) -> None:
+    def score(text: str) -> float:
+        smollm2.clear()
+        return float(np.mean(smollm2.score(smollm2.tokenize(text, special=False))))
+
+    assert score("The capital of France is Paris.") > score("The capital of purple bottle Paris of.")
+
+
+def test_a_native_refusal_rebuilds_the_context(smollm2: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    import llama_cpp
+
+    smollm2.clear()
+    smollm2.extend([5, 6, 7])
+    state = smollm2.capture()
+    with monkeypatch.context() as patched:
+        patched.setattr(llama_cpp, "llama_state_set_data", lambda *_: 0)
+        with pytest.raises(NativeRefusal):
+            smollm2.restore(state)
+    assert smollm2.tokens == ()
+    assert "Paris" in ask(smollm2, "What is the capital of France?")
+
+
+def test_settings_are_checked() -> None:
+    for bad in (
+        {"kv_type": "q8_0"},
+        {"kv_type": "q4"},
+        {"window": 10},
+        {"batch": 0},
+        {"threads": 0},
+    ):
+        with pytest.raises(UsageError):
+            EngineSettings(**bad)  # type: ignore[arg-type]
+
+
+def test_a_file_that_llama_cpp_refuses_is_a_typed_error(tmp_path: Path) -> None:
+    from agentkv.engine.llama import LlamaEngine
+
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(ModelUnreadable):
+        LlamaEngine(file)
+
+
+def test_use_after_close_is_a_typed_error() -> None:
+    from agentkv.engine.llama import LlamaEngine
+
+    engine = LlamaEngine.open("smollm2-135m", EngineSettings(window=512))
+    engine.close()
+    engine.close()
+    with pytest.raises(EngineClosed):
+        engine.extend([1])
+    with pytest.raises(EngineClosed):
+        engine.tokenize("x", special=False)

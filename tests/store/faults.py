@@ -1,0 +1,74 @@
+"""Make the k-th system call that changes the disk fail, or end the process. Also run as a program by test_faults."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CALLS = ("write", "fsync", "replace", "mkdir")
+
+
+class Fault:
+    """Counts calls; at number ``at`` (from 0) calls ``act``. Each call is noted with its path or descriptor."""
+
+    def __init__(self, at: int | None, act: Callable[[], None]) -> None:
+        self._at, self._act = at, act
+        self._lock = threading.Lock()
+        self.calls: list[tuple[str, object]] = []
+
+    def __call__(self, name: str, first: object) -> None:
+        with self._lock:
+            number = len(self.calls)
+            self.calls.append((name, os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first))
+        if number == self._at:
+            self._act()
+
+
+@contextlib.contextmanager
+def injected(fault: Fault) -> Iterator[None]:
+    real = {name: getattr(os, name) for name in CALLS}
+
+    def wrapper(name: str) -> Callable[..., object]:
+        def call(first: object, *rest: object, **options: object) -> object:
+            fault(name, first if name != "replace" else rest[0])
+            return real[name](first, *rest, **options)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, wrapper(name))
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)
+
+
+def crash_at_every_call(root: Path, limit: int) -> None:
+    """For k = 0, 1, …: a child deposits into ``root/k`` and dies at its k-th call; stops when one does not die."""
+    from agentkv.store.catalog import BlockStore
+    from tests.store.blocks import block, named
+
+    earlier, earlier_segments = block(list(range(6)))
+    child, child_segments = block([6, 7, 8], parent=earlier)
+    for k in range(limit):
+        pid = os.fork()
+        if pid == 0:
+            store = BlockStore(root / str(k))
+            store.put(earlier, earlier_segments)
+            store.set_name(named(earlier))
+            with injected(Fault(k, lambda: os._exit(9))):
+                store.put(child, child_segments)
+                store.set_name(named(child))
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0:
+            return
+    raise SystemExit(f"still dying at call {limit}")
+
+
+if __name__ == "__main__":
+    crash_at_every_call(Path(sys.argv[1]), int(sys.argv[2]))

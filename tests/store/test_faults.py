@@ -1,0 +1,234 @@
+"""Fail and die at every write, fsync, rename and mkdir of a deposit: wholly there or wholly absent (B08 to B10)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentkv.errors import StoreError, StoreFull, StoreReadError
+from agentkv.hashing import sha256
+from agentkv.store.catalog import BlockStore
+from tests.store.blocks import block, contents, named, state, temporaries
+from tests.store.faults import CALLS, Fault, injected
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EARLIER = block(list(range(6)))
+CHILD = block([6, 7, 8], parent=EARLIER[0])
+
+
+def filled(root: Path) -> BlockStore:
+    store = BlockStore(root)
+    store.put(*EARLIER)
+    store.set_name(named(EARLIER[0]))
+    return store
+
+
+def calls_of_a_deposit(root: Path) -> list[tuple[str, object]]:
+    store, fault = filled(root), Fault(None, lambda: None)
+    with injected(fault):
+        store.put(*CHILD)
+    return fault.calls
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+def assert_whole(root: Path) -> None:
+    """Every listed block restores, the earlier one is listed, and the interrupted deposit can be repeated."""
+    with BlockStore(root, create=False, verify="always") as store:
+        assert store.has(EARLIER[0].block_id)
+        for block_id in store.block_ids():
+            store.verify(block_id)
+        for found in store.names():
+            assert store.has(found.block_id)
+        store.put(*CHILD)
+        assert store.verify(CHILD[0].block_id) == CHILD[0]
+        store.set_name(named(CHILD[0]))
+
+
+def test_a_deposit_makes_every_kind_of_call(tmp_path: Path) -> None:
+    calls = calls_of_a_deposit(tmp_path)
+    assert {name for name, _ in calls} == set(CALLS)
+    assert len(calls) < 60
+
+
+def test_segments_and_their_directories_are_durable_before_the_manifest(tmp_path: Path) -> None:
+    calls = calls_of_a_deposit(tmp_path)
+    commit = next(i for i, call in enumerate(calls) if call[0] == "replace" and "/manifests/" in str(call[1]))
+    segments = tmp_path / "segments"
+    renamed = {Path(str(path)): i for i, (name, path) in enumerate(calls) if name == "replace" and i != commit}
+    assert {path.name.removesuffix(".seg") for path in renamed} == set(CHILD[1])
+    for path, renaming in renamed.items():
+        synced = [i for i, call in enumerate(calls) if call == ("fsync", str(path.parent))]
+        assert any(renaming < i < commit for i in synced)
+    assert any(call == ("fsync", str(segments)) for call in calls[:commit])
+    after = [call for call in calls[commit + 1 :] if call[0] == "fsync"]
+    assert after == [("fsync", str(Path(str(calls[commit][1])).parent))]
+    assert len([call for call in calls if call[0] == "fsync" and str(call[1]).endswith(".tmp")]) == len(renamed) + 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EIO, "Input/output error"), StoreReadError),
+        (OSError(errno.ENOSPC, "No space left on device"), StoreFull),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_every_failing_call_raises_and_leaves_nothing_half_done(
+    tmp_path: Path, error: BaseException, kind: type[BaseException]
+) -> None:
+    total = len(calls_of_a_deposit(tmp_path / "count"))
+    committed = 0
+    for k in range(total):
+        root = tmp_path / str(k)
+        store = filled(root)
+        before = contents(root)
+        with injected(Fault(k, raising(error))), pytest.raises(kind) as caught:
+            store.put(*CHILD)
+        if isinstance(caught.value, StoreFull):
+            assert caught.value.path.is_relative_to(root)
+        assert temporaries(root) == []
+        if store.has(CHILD[0].block_id):
+            committed += 1  # only the sync of the directory after the rename can be so late
+        else:
+            assert contents(root) == before
+            assert [found.block_id for found in store.names()] == [EARLIER[0].block_id]
+        assert store.verify(EARLIER[0].block_id)
+        assert_whole(root)
+    assert committed == 1
+
+
+def test_dying_at_every_call_leaves_a_block_wholly_there_or_absent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.store.faults", str(tmp_path), "80"]
+    subprocess.run(command, cwd=REPOSITORY, check=True, timeout=60)
+    roots = sorted(tmp_path.iterdir(), key=lambda path: int(path.name))
+    assert len(roots) > 20
+    seen = set()
+    for root in roots:
+        with BlockStore(root, create=False) as store:
+            seen.add((store.has(CHILD[0].block_id), len(store.names()), bool(temporaries(root))))
+        assert_whole(root)
+        with BlockStore(root, create=False) as store:
+            store.collect(min_age_s=0.0)
+            assert temporaries(root) == []
+            assert store.verify(EARLIER[0].block_id)
+            assert store.verify(CHILD[0].block_id)
+    assert {there for there, _, _ in seen} == {True, False}
+
+
+def test_a_full_disk_names_the_path_and_the_bytes_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(tmp_path)
+    before = contents(tmp_path)
+    large = block([50, 51], n_bytes=40_000)
+    real, room = os.write, 1000
+
+    def write(fd: int, data: memoryview) -> int:
+        nonlocal room
+        if room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = real(fd, data[:room])
+        room -= done
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.write", write)
+        with pytest.raises(StoreFull) as caught:
+            store.put(*large)
+    digest = large[0].segments[0].sha256
+    assert caught.value.path.name == f"{digest}.seg"
+    assert 1000 < caught.value.needed < 40_200
+    assert contents(tmp_path) == before
+    assert store.put(*large) is True
+    assert store.verify(large[0].block_id)
+
+
+def test_what_a_failed_deposit_shares_with_a_committed_one_stays(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    other, other_segments = block([6, 7, 9], parent=EARLIER[0])
+    shared = other.model_copy(update={"segments": CHILD[0].segments})
+
+    def act() -> None:
+        BlockStore(tmp_path).put(shared, CHILD[1])  # another deposit commits with the same new segments
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    fault = Fault(None, act)
+    total = len(calls_of_a_deposit(tmp_path.parent / f"{tmp_path.name}-count"))
+    fault._at = total - 6  # the segments are in place, the manifest is not
+    with injected(fault), pytest.raises(StoreFull):
+        store.put(*CHILD)
+    assert not store.has(CHILD[0].block_id)
+    assert store.verify(shared.block_id) == shared
+
+
+def test_a_read_only_store_is_read_without_one_write(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = contents(tmp_path)
+    fault = Fault(None, lambda: None)
+    real_open = os.open
+
+    def open_for_reading(path: object, flags: int, *rest: object, **options: object) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return real_open(path, flags, *rest, **options)  # type: ignore[arg-type]
+
+    os.open = open_for_reading  # type: ignore[assignment]
+    try:
+        with injected(fault), BlockStore(tmp_path, create=False) as store:
+            assert store.verify(EARLIER[0].block_id)
+            assert len(store.names()) == 1
+            assert store.sizes(EARLIER[0]).raw == 512
+            with pytest.raises(StoreError):
+                store.put(*CHILD)
+    finally:
+        os.open = real_open
+    assert fault.calls == []
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_a_refused_read_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    store = filled(tmp_path)
+
+    def refuse(*args: object, **options: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.open", refuse)
+    for call in (
+        lambda: store.verify(EARLIER[0].block_id),
+        lambda: store.read(EARLIER[0], lambda ref, raw: None),
+        lambda: store.name("skill", "parse-pdf", EARLIER[0].fingerprint.id),
+        lambda: store.has(EARLIER[0].block_id),
+    ):
+        with pytest.raises(StoreReadError):
+            call()
+
+
+def test_creation_fails_or_dies_at_every_call_and_the_next_one_works(tmp_path: Path) -> None:
+    count = Fault(None, lambda: None)
+    with injected(count):
+        BlockStore(tmp_path / "count" / "store")
+    for k in range(len(count.calls)):
+        with injected(Fault(k, raising(OSError(errno.EIO, "Input/output error")))), pytest.raises(StoreError):
+            BlockStore(tmp_path / str(k) / "store")
+        store = BlockStore(tmp_path / str(k) / "store")
+        assert store.put(*EARLIER) is True
+
+
+def test_bytes_in_a_store_are_named_by_their_digest(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert {path.stem for path in (tmp_path / "segments").rglob("*.seg")} == set(EARLIER[1])
+    assert all(sha256(data) == digest for digest, data in EARLIER[1].items())
+    assert state(1) == state(1)
