@@ -2,10 +2,11 @@
 
 A block's own tokens are always decoded as one piece behind its parent's, on a first reading and on every later one.
 So one id stands for one computation and, by the exactness contract, for one state. This matters: llama.cpp's
-kernels treat the last rows of a batch apart, and the same tokens cut elsewhere can differ in their last bits.
+kernels treat the rows left over from groups of four apart, and the same tokens cut elsewhere can differ in their
+last bits. Blocks whose length is a multiple of the engine's ``alignment``, as prompts make them, are free of this.
 
-Refuses to know: manuals, routing, chat. Not guaranteed: that prefix + manual + turn read as one piece give the same
-bits as read in three; ``agentkv bench exactness`` shows by how much they differ.
+Refuses to know: manuals, routing, chat. Not guaranteed: that a block of any other length and what follows it give
+the same bits as both read at once; ``agentkv bench exactness`` shows by how much they differ.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Blocks:
         """All ids of the block, its parents' first."""
         return tuple(token for link in self.chain(manifest) for token in link.tokens)
 
-    # --- deposit ------------------------------------------------------------------------------------------------------
+    # --- deposit ----------------------------------------------------------------------------------
 
     def deposit(
         self,
@@ -155,7 +156,7 @@ class Blocks:
         probe = Probe(steps=PROBE_STEPS, token=token, sha256=chained(fresh))
         return probe, Exactness.EXACT if step is None else Exactness.INEXACT
 
-    # --- graft --------------------------------------------------------------------------------------------------------
+    # --- graft ------------------------------------------------------------------------------------
 
     def graft(self, manifest: Manifest) -> None:
         """Restore the block into the live context, from the RAM cache or, verified, from disk.
@@ -179,7 +180,7 @@ class Blocks:
         self.store.cache.put(manifest.block_id, state, state.blob.nbytes)
         return state
 
-    # --- a prompt in parts ----------------------------------------------------------------------------------------------
+    # --- a prompt in parts ------------------------------------------------------------------------
 
     def stored_chain(self, parts: Sequence[Sequence[int]]) -> list[Manifest]:
         """The longest stored chain that is a prefix of ``parts``: decided on ids, part by part, never on text."""

@@ -256,9 +256,7 @@ class MissingSegment(StoreError):
     exit_code = 43
 
     def __init__(self, block_id: str, segment: str, path: Path) -> None:
-        super().__init__(
-            f"block {block_id[:12]} lacks its segment {segment[:12]} ({path}). Deposit the text again."
-        )
+        super().__init__(f"block {block_id[:12]} lacks its segment {segment[:12]} ({path}). Deposit the text again.")
         self.block_id, self.segment, self.path = block_id, segment, path
 
 

@@ -254,6 +254,8 @@ def file_lock(path: Path, *, exclusive: bool, wait_s: float) -> Iterator[bool | 
     except OSError as error:
         raise translated(error, path) from error
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StoreReadError(path, "not a regular file")
         yield _flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_s)
     finally:
         os.close(fd)

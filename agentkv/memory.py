@@ -11,8 +11,10 @@ import difflib
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine, Logits, Piece, Sampling
@@ -31,8 +33,13 @@ DEFAULT_PREFIX = (
     "You are a helpful assistant. Answer the user's question briefly and exactly. "
     "If a manual is given below, answer from it and quote its values.\n\n"
 )
-ROUTE = "route"
-"""Value of ``skill`` that asks the router."""
+
+
+class Pick(Enum):
+    """Values of ``skill`` that are no name."""
+
+    ROUTE = "route"
+    """Ask the router."""
 
 
 class AgentMemory:
@@ -80,50 +87,66 @@ class AgentMemory:
         if self._owns_engine:
             self.engine.close()
 
-    # --- deposit ------------------------------------------------------------------------------------------------------
+    # --- deposit ----------------------------------------------------------------------------------
 
-    def deposit_skill(self, skill: str | Path | Manual, *, allow_inexact: bool = False) -> Deposit:
+    def deposit_skill(
+        self,
+        skill: str | Path | Manual,
+        *,
+        allow_inexact: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Deposit:
         """Read a SKILL.md folder once and store it, with its card for the router.
 
-        A skill that is stored already, unchanged, costs a hash. Raises InvalidManual, WindowOverflow, InexactBlock.
+        A skill that is stored already, unchanged, costs a hash. A text of the same name is replaced: names are one
+        space. Raises InvalidManual, WindowOverflow, InexactBlock, Cancelled.
         """
         manual = skill if isinstance(skill, Manual) else load_manual(Path(skill))
-        text = f"# Manual: {manual.name}\n\n{manual.text}\n"
-        return self._deposit("skill", manual.name, text, manual.description, str(manual.path), allow_inexact)
+        entry = _Entry("skill", manual.name, manual.description, str(manual.path))
+        return self._deposit(entry, f"# Manual: {manual.name}\n\n{manual.text}\n", allow_inexact, cancellation)
 
     def deposit_text(
-        self, name: str, text: str, description: str = "", *, source: str = "", allow_inexact: bool = False
+        self,
+        name: str,
+        text: str,
+        description: str = "",
+        *,
+        source: str = "",
+        allow_inexact: bool = False,
+        cancellation: Cancellation | None = None,
     ) -> Deposit:
         """Read a plain text once and store it under ``name``; with a ``description`` it is routed like a skill."""
         if not name.strip() or not text.strip():
             raise UsageError("a text block takes a name and a text that are not empty")
-        return self._deposit("text", name.strip(), text.strip("\n") + "\n", description, source, allow_inexact)
+        entry = _Entry("text", name.strip(), description, source)
+        return self._deposit(entry, text.strip("\n") + "\n", allow_inexact, cancellation)
 
-    def _deposit(
-        self, kind: Any, name: str, text: str, description: str, source: str, allow_inexact: bool
-    ) -> Deposit:
+    def _deposit(self, entry: _Entry, text: str, allow_inexact: bool, cancellation: Cancellation | None) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
         check_window(len(prompt.prefix) + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
+        how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
         with self.engine.lock:
-            parent = self.blocks.deposit(prompt.prefix, allow_inexact=allow_inexact)
-            deposit = self.blocks.deposit(prompt.manual, parent=parent.manifest, allow_inexact=allow_inexact)
-            if description and isinstance(self.classifier, ChannelClassifier):
+            parent = self.blocks.deposit(prompt.prefix, **how)
+            deposit = self.blocks.deposit(prompt.manual, parent=parent.manifest, **how)
+            if entry.description and isinstance(self.classifier, ChannelClassifier):
                 self.classifier.deposit_card("", "")
-                self.classifier.deposit_card(name, description)
+                self.classifier.deposit_card(entry.name, entry.description)
+        fingerprint_id = self.blocks.fingerprint.id
         self.store.set_name(
             NamedBlock(
-                kind=kind,
-                name=name,
-                fingerprint_id=self.blocks.fingerprint.id,
+                kind=entry.kind,
+                name=entry.name,
+                fingerprint_id=fingerprint_id,
                 block_id=deposit.manifest.block_id,
-                description=description,
-                source=source,
+                description=entry.description,
+                source=entry.source,
                 source_sha256=sha256(text.encode()),
             )
         )
+        self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, fingerprint_id)
         return deposit
 
-    # --- what is there --------------------------------------------------------------------------------------------------
+    # --- what is there ----------------------------------------------------------------------------
 
     def names(self) -> list[NamedBlock]:
         """The skills and texts stored for this model and these settings, by name."""
@@ -135,7 +158,7 @@ class AgentMemory:
             raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
         return stored[name]
 
-    # --- a turn -----------------------------------------------------------------------------------------------------------
+    # --- a turn -----------------------------------------------------------------------------------
 
     def route(self, question: str) -> Decision:
         """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
@@ -145,7 +168,7 @@ class AgentMemory:
         self,
         question: str | Sequence[Message],
         *,
-        skill: str | None = ROUTE,
+        skill: str | Pick | None = Pick.ROUTE,
         graft: bool = True,
         max_new: int = 96,
         sampling: Sampling | None = None,
@@ -168,7 +191,8 @@ class AgentMemory:
         self,
         question: str | Sequence[Message],
         *,
-        skill: str | None = ROUTE,
+        skill: str | Pick | None = Pick.ROUTE,
+        graft: bool = True,
         max_new: int = 96,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
@@ -176,7 +200,7 @@ class AgentMemory:
         cancellation: Cancellation | None = None,
     ) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
-        turn = _TurnInProgress(self, question, skill, graft=True)
+        turn = _TurnInProgress(self, question, skill, graft)
         for piece in turn.run(max_new, sampling, stop, grammar, cancellation):
             if piece.text:
                 yield piece.text
@@ -192,6 +216,14 @@ class AgentMemory:
         if manifest is None:
             raise UnknownBlock(entry.block_id, f"It is what {name!r} points to; deposit it again.")
         return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    kind: Literal["skill", "text"]
+    name: str
+    description: str
+    source: str
 
 
 def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine:
@@ -211,7 +243,9 @@ def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine
 class _TurnInProgress:
     """One turn: route → build ids → restore or read → generate → record."""
 
-    def __init__(self, memory: AgentMemory, question: str | Sequence[Message], skill: str | None, graft: bool) -> None:
+    def __init__(
+        self, memory: AgentMemory, question: str | Sequence[Message], skill: str | Pick | None, graft: bool
+    ) -> None:
         self._memory, self._skill, self._graft = memory, skill, graft
         self._messages = [Message("user", question)] if isinstance(question, str) else list(question)
         if not self._messages or not self._messages[-1].content.strip():
@@ -233,7 +267,10 @@ class _TurnInProgress:
         memory, engine = self._memory, self._memory.engine
         with engine.lock:
             # 1. Route.
-            self._decision = memory.route(self._messages[-1].content) if self._skill == ROUTE else given(self._skill)
+            if isinstance(self._skill, Pick):
+                self._decision = memory.route(self._messages[-1].content)
+            else:
+                self._decision = given(self._skill)
             self._ms["route"] = self._decision.ms
             # 2. Build the ids; nothing is decoded unless everything fits.
             prompt = memory.prompt(self._messages, self._decision.pick)
@@ -295,9 +332,7 @@ class _TurnInProgress:
                 "decision": self._decision,
                 "block_id": self._block.block_id if self._block else None,
                 "exactness": self._block.exactness if self._block else None,
-                "tokens": TokenCounts(
-                    restored=self._restored, prefilled=self._prefilled, generated=len(self._ids)
-                ),
+                "tokens": TokenCounts(restored=self._restored, prefilled=self._prefilled, generated=len(self._ids)),
                 "ms": Timings(**self._ms),
                 "first_logits_sha256": self._first,
                 "logits_sha256": self._digest.hexdigest(),

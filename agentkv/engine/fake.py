@@ -84,6 +84,11 @@ class FakeEngine:
         )
 
     @property
+    def alignment(self) -> int:
+        """See :class:`agentkv.Engine`; 4, so that padding is exercised."""
+        return 4
+
+    @property
     def lock(self) -> AbstractContextManager[bool]:
         """See :class:`agentkv.Engine`."""
         return self._lock

@@ -2,7 +2,8 @@
 
 The content half must match or a block is refused; the numerics half must match for ``exact``. Threads, window size
 and batch split are in neither: with flash attention off on a CPU the bits were measured not to depend on them. With
-flash attention on, the batch split is part of the numerics.
+flash attention on they depend on threads (from the first single token on) and on the batch split, so both are part
+of the numerics there, and on a GPU, where neither was measured.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ def llama_fingerprint(model_sha256: str, settings: EngineSettings, lora: list[st
         "lora": lora,
         "state_format": STATE_FORMAT,
     }
+    pinned = settings.flash_attention or settings.gpu_layers
     numerics: dict[str, Any] = {
         "llama_cpp": llama_cpp.__version__,
         "machine": platform.machine(),
         "features": cpu_features(),
         "gpu_layers": settings.gpu_layers,
-        "batch": settings.batch if settings.flash_attention or settings.gpu_layers else None,
+        "batch": settings.batch if pinned else None,
+        "threads": settings.n_threads if pinned else None,
     }
     return Fingerprint(content=content, numerics=numerics)

@@ -1,12 +1,12 @@
 """The state blob of llama.cpp: parse, check, cut by position, put together again, zero masked rows.
 
-Knows bytes only; no native code is called here. The structure of a blob (headers, cell table, row sizes) follows
-completely from a :class:`StateLayout` and the number of tokens, so one generator of structure bytes serves both
+Knows bytes only; no native code is called here. The structure of a blob (headers, cell table, row sizes)
+follows from a :class:`StateLayout` and the number of tokens, so one generator of structure bytes serves both
 to write a blob and to check one: whatever differs from it is refused before native code sees it.
 
-Source of the format: llama.cpp ``llama-kv-cache.cpp`` and ``llama-memory-recurrent.cpp`` (whole-context state,
-unified cache, every cell owned by sequences 0 and 1). Not guaranteed: pieces that cannot be parsed (M-RoPE cells,
-indexer caches) are kept as one opaque piece, covered by its hash only.
+Source of the format: llama.cpp ``llama-kv-cache.cpp`` and ``llama-memory-recurrent.cpp`` (whole-context
+state, unified cache, every cell owned by sequences 0 and 1). Not guaranteed: pieces that cannot be parsed
+(such as a recurrent section before another one) are kept as one opaque piece, covered by its hash only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,18 @@ from agentkv.records import Planes, Section, SegmentRef, StateLayout
 
 SEGMENT_TOKENS = 256
 SEQUENCES = (0, 1)
-"""Each cell belongs to both: llama.cpp never re-uses a cell that two sequences own, so a restored context lays new
-tokens into the same cells as the uninterrupted run did, also on sliding-window models."""
+"""Each cell belongs to both: llama.cpp never re-uses a cell that two sequences own, so a restored context
+lays new tokens into the same cells as the uninterrupted run did, also on sliding-window models."""
+
+CELLS = -1
+"""Stands for a ggml type in the first of a section's keys: no tensor but the cell table itself, a cell a row.
+
+A cell table is structure and follows from the number of tokens, except where cells carry the token's id
+(M-RoPE). A section without layers has this entry too, so that every section has rows to cut."""
 
 _CELL = struct.Struct("<iIii")
+_MROPE_CELL = struct.Struct("<iIiiiii")
+"""Position, number of sequences, x, y, token id, the sequences. For text, x and y are the position."""
 _F16_F32_BF16 = {0: 4, 1: 2, 30: 2}
 """Bytes of an element by ggml type number; block-quantised types are split by single bytes."""
 
@@ -45,15 +53,16 @@ class _Run:
 
 def element_bytes(section: Section) -> int:
     """The width by which a segment of this section is split into byte planes: 1, 2 or 4."""
-    widths = {_F16_F32_BF16.get(planes.ggml_type, 1) for planes in (*section.keys, *section.values)}
+    planes = [planes for planes in (*section.keys, *section.values) if planes.ggml_type != CELLS]
+    widths = {_F16_F32_BF16.get(item.ggml_type, 1) for item in planes}
     return widths.pop() if len(widths) == 1 else 1
 
 
-# --- structure: one generator for writing and checking ---------------------------------------------------------
+# --- structure: one generator for writing and checking --------------------------------------------
 
 
 def _walk(layout: StateLayout, n_tokens: int) -> Iterator[tuple[int, bytes | _Run | Section]]:
-    """Everything in a blob in order: structure bytes, runs of rows, and fixed sections, each with its offset."""
+    """Everything in a blob in order: structure bytes, runs of rows, fixed sections, each with its offset."""
     name = layout.architecture.encode()
     offset = 0
     head = struct.pack("<I", len(name)) + name
@@ -75,9 +84,15 @@ def _walk(layout: StateLayout, n_tokens: int) -> Iterator[tuple[int, bytes | _Ru
 
 
 def _walk_attention(section: Section, n_tokens: int) -> Iterator[bytes | Planes]:
-    yield struct.pack("<II", 1, n_tokens) + _cell_table(n_tokens)
-    yield struct.pack("<II", int(section.v_trans), len(section.keys))
-    for planes in section.keys:
+    yield struct.pack("<II", 1, n_tokens)
+    keys = section.keys
+    if keys and keys[0].ggml_type == CELLS:
+        yield keys[0]
+        keys = keys[1:]
+    else:
+        yield _cell_table(n_tokens)
+    yield struct.pack("<II", int(section.v_trans), len(keys))
+    for planes in keys:
         yield struct.pack("<iQ", planes.ggml_type, planes.row_bytes)
         yield planes
     for planes in section.values:
@@ -117,13 +132,37 @@ def check(blob: Blob, layout: StateLayout, n_tokens: int) -> None:
             if found != item:
                 first = next(i for i, (a, b) in enumerate(zip(found, item, strict=True)) if a != b)
                 raise InvalidState("its structure is not that of this model and length", offset + first)
-        elif isinstance(item, Section) and item.kind == "recurrent":
+        elif isinstance(item, _Run):
+            if item.planes.ggml_type == CELLS and not _are_cells(_rows(blob, item, n_tokens)):
+                raise InvalidState("its cell table is not that of this length", offset)
+        elif item.kind == "recurrent":
             piece = blob[offset : offset + item.fixed_bytes]
-            if _recurrent_length(piece, n_tokens) != item.fixed_bytes:
+            if _recurrent_fields(piece, n_tokens) is None:
                 raise InvalidState("its recurrent section is not well formed", offset)
 
 
-# --- parsing: once per engine, on a blob that llama.cpp itself has just written -----------------------------------
+def recurrent_fields(blob: Blob, layout: StateLayout, n_tokens: int) -> list[tuple[int, ...] | None]:
+    """The structure fields inside each recurrent section: those of one model are the same at every length.
+
+    A layout holds a recurrent section's size only, so an engine compares these with those of its own states.
+    """
+    fixed = [(at, item) for at, item in _walk(layout, n_tokens) if isinstance(item, Section)]
+    pieces = [blob[at : at + item.fixed_bytes] for at, item in fixed if item.kind == "recurrent"]
+    return [_recurrent_fields(piece, n_tokens) for piece in pieces]
+
+
+def _are_cells(rows: Blob) -> bool:
+    """Whether rows of 16 bytes, or 28 with an M-RoPE record, are the cells of positions 0, 1, 2…"""
+    if rows.shape[1] == _CELL.size:
+        return rows.tobytes() == _cell_table(len(rows))
+    if rows.shape[1] != _MROPE_CELL.size:
+        return False
+    fields = rows.view("<i4")
+    plain, place = fields[:, [0, 1, 5, 6]], fields[:, 2:4]
+    return plain.tobytes() == _cell_table(len(rows)) and bool((place == fields[:, :1]).all())
+
+
+# --- parsing: once per engine, on a blob that llama.cpp itself has just written -------------------
 
 
 class _Reader:
@@ -134,7 +173,7 @@ class _Reader:
         size = struct.calcsize(fmt)
         if self.offset + size > len(self.blob):
             raise InvalidState("it ends in the middle of a field", self.offset)
-        values = struct.unpack_from(fmt, self.blob, self.offset)
+        values = struct.unpack_from(fmt, self.blob.data, self.offset)
         self.offset += size
         return values
 
@@ -147,8 +186,8 @@ class _Reader:
 def parse(blob: Blob, n_tokens: int, window: int) -> StateLayout:
     """The layout of a blob that llama.cpp has just written for ``n_tokens`` tokens.
 
-    ``window`` is the model's sliding window in tokens, 0 for none: where there are two attention sections, the
-    second is the windowed one. What cannot be parsed becomes one opaque section.
+    ``window`` is the model's sliding window in tokens, 0 for none: where there are two attention sections,
+    the second is the windowed one. What cannot be parsed becomes one opaque section.
     """
     reader = _Reader(blob, 0)
     (length,) = reader.take("<I")
@@ -172,29 +211,34 @@ def _parse_sections(blob: Blob, offset: int, n_tokens: int) -> list[Section] | N
     """Sections up to the exact end of the blob, or None."""
     if offset == len(blob):
         return []
-    for with_values in (True, False):
+    for cell, with_values in ((_CELL, True), (_CELL, False), (_MROPE_CELL, True), (_MROPE_CELL, False)):
         try:
-            section, end = _parse_attention(blob, offset, n_tokens, with_values)
+            section, end = _parse_attention(blob, offset, n_tokens, cell.size, with_values)
         except InvalidState:
             continue
         rest = _parse_sections(blob, end, n_tokens)
         if rest is not None:
             return [section, *rest]
     length = len(blob) - offset
-    if _recurrent_length(blob[offset:], n_tokens) == length:
+    if _recurrent_fields(blob[offset:], n_tokens) is not None:
         return [Section(kind="recurrent", fixed_bytes=length)]
     return None
 
 
-def _parse_attention(blob: Blob, offset: int, n_tokens: int, with_values: bool) -> tuple[Section, int]:
+def _parse_attention(blob: Blob, offset: int, n_tokens: int, cell_bytes: int, with_values: bool) -> tuple[Section, int]:
     reader = _Reader(blob, offset)
     if reader.take("<II") != (1, n_tokens):
         raise InvalidState("not an attention section", offset)
-    reader.skip(_CELL.size * n_tokens)
+    table = reader.offset
+    reader.skip(cell_bytes * n_tokens)
+    if not _are_cells(blob[table : reader.offset].reshape(n_tokens, cell_bytes)):
+        raise InvalidState("not an attention section", offset)
     v_trans, n_layer = reader.take("<II")
-    if v_trans > 1 or not 0 < n_layer <= 4096:
+    if v_trans > 1 or n_layer > 4096:
         raise InvalidState("not an attention section", offset)
     keys = [_parse_planes(reader, n_tokens, channel_major=False) for _ in range(n_layer)]
+    if cell_bytes != _CELL.size or not keys:
+        keys.insert(0, Planes(ggml_type=CELLS, token_major=True, row_bytes=cell_bytes))
     values = [_parse_planes(reader, n_tokens, bool(v_trans)) for _ in range(n_layer)] if with_values else []
     section = Section(kind="attention", v_trans=bool(v_trans), keys=tuple(keys), values=tuple(values))
     return section, reader.offset
@@ -213,35 +257,34 @@ def _parse_planes(reader: _Reader, n_tokens: int, channel_major: bool) -> Planes
     return Planes(ggml_type=ggml_type, token_major=not channel_major, row_bytes=row, channels=channels)
 
 
-def _recurrent_length(piece: Blob, n_tokens: int) -> int:
-    """Length of a well-formed recurrent section that starts at ``piece``, or -1."""
-    reader = _Reader(piece, 0)
+def _recurrent_fields(piece: Blob, n_tokens: int) -> tuple[int, ...] | None:
+    """The structure fields, without positions, of a recurrent section that fills ``piece``; else None."""
+    reader, fields = _Reader(piece, 0), []
     try:
         (cells,) = reader.take("<I")
         if not 0 < cells <= len(SEQUENCES):
-            return -1
+            return None
         for _ in range(cells):
             pos, n_seq = reader.take("<iI")
             if pos != n_tokens - 1 or not 0 < n_seq <= len(SEQUENCES):
-                return -1
-            if any(seq not in SEQUENCES for seq in reader.take(f"<{n_seq}i")):
-                return -1
+                return None
+            fields += [n_seq, *reader.take(f"<{n_seq}i")]
         s_trans, n_layer = reader.take("<II")
         if s_trans != 0 or not 0 < n_layer <= 4096:
-            return -1
-        for _ in range(2 * n_layer):
-            if reader.offset == len(piece):
-                break
+            return None
+        fields.append(n_layer)
+        while reader.offset < len(piece):
             ggml_type, row = reader.take("<iQ")
-            if ggml_type not in _F16_F32_BF16:
-                return -1
+            if ggml_type not in _F16_F32_BF16 or len(fields) > 4 * n_layer + 8:
+                return None
+            fields += [ggml_type, row]
             reader.skip(row * cells)
     except InvalidState:
-        return -1
-    return reader.offset
+        return None
+    return (cells, *fields)
 
 
-# --- masked rows ---------------------------------------------------------------------------------------------------
+# --- masked rows ----------------------------------------------------------------------------------
 
 
 def _rows(blob: Blob, run: _Run, n_tokens: int) -> Blob:
@@ -267,17 +310,17 @@ def _runs(layout: StateLayout, n_tokens: int) -> list[_Run]:
 def zero_masked_rows(blob: Blob, layout: StateLayout, n_tokens: int) -> None:
     """Zero, in place, the rows of windowed sections that no later token can see.
 
-    A row at position p is masked for a query at q when q - p >= window. Rows are kept that the last token itself
-    saw, so a context may still be cut by one token.
+    A row at position p is masked for a query at q when q - p >= window. Rows are kept that the last token
+    itself saw, so a context may still be cut by one token.
     """
     for run in _runs(layout, n_tokens):
-        window = layout.sections[run.section].window
+        window = layout.sections[run.section].window if run.planes.ggml_type != CELLS else 0
         dead = n_tokens - window
         if window and dead > 0:
             _slice(blob, run, n_tokens, 0, dead)[...] = 0
 
 
-# --- cutting and putting together --------------------------------------------------------------------------------------
+# --- cutting and putting together -----------------------------------------------------------------
 
 
 def cuts(start: int, stop: int) -> list[tuple[int, int]]:
@@ -285,9 +328,7 @@ def cuts(start: int, stop: int) -> list[tuple[int, int]]:
     return [(at, min(at + SEGMENT_TOKENS, stop)) for at in range(start, stop, SEGMENT_TOKENS)]
 
 
-def cut(
-    blob: Blob, layout: StateLayout, n_tokens: int, ranges: list[tuple[int, int]]
-) -> list[tuple[SegmentRef, Blob]]:
+def cut(blob: Blob, layout: StateLayout, n_tokens: int, ranges: list[tuple[int, int]]) -> list[tuple[SegmentRef, Blob]]:
     """A blob as segments: each section by ``ranges`` (which tile 0 to ``n_tokens``), fixed sections whole.
 
     Inside a segment: keys of each layer, then values of each layer, every piece contiguous.

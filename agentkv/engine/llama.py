@@ -14,7 +14,7 @@ import ctypes
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.engine import layout as blobs
-from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, State
+from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
 from agentkv.engine.fingerprint import llama_fingerprint
 from agentkv.engine.generate import check_window
-from agentkv.engine.sampling import LlamaSampler, Sampling
+from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.settings import KV_TYPES, EngineSettings
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.hashing import file_sha256
@@ -108,7 +108,7 @@ class LlamaEngine:
         model = resolve(spec, **options)
         return cls(model.path, settings, name=model.name, sha256=model.sha256)
 
-    # --- opening and closing ------------------------------------------------------------------------------------
+    # --- opening and closing ----------------------------------------------------------------------
 
     def _load(self, path: Path) -> None:
         params = llama_cpp.llama_model_default_params()
@@ -117,6 +117,9 @@ class LlamaEngine:
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self._model:
             raise ModelUnreadable(path, _last_log())
+        if llama_cpp.llama_model_has_encoder(self._model) or llama_cpp.llama_model_is_diffusion(self._model):
+            self.close()
+            raise ModelUnreadable(path, "it does not read left to right, so it keeps no state to store")
 
     def _load_lora(self) -> list[str]:
         ids = []
@@ -150,6 +153,9 @@ class LlamaEngine:
             scales = (ctypes.c_float * len(self._lora))(*[scale for _, scale in self._lora])
             llama_cpp.llama_set_adapters_lora(self._context, adapters, len(self._lora), scales)
         self._memory = llama_cpp.llama_get_memory(self._context)
+        if not self._memory:
+            self.close()
+            raise ModelUnreadable(Path(self.info.name), "it keeps no state to store")
         self._tokens, self._restored = [], 0
 
     def _rebuild(self) -> None:
@@ -162,7 +168,9 @@ class LlamaEngine:
         token = self.info.bos if self.info.bos is not None else 0
         self.extend([token])
         window = llama_cpp.llama_model_n_swa(self._model)
-        found = blobs.parse(self._native_state(), 1, window)
+        blob = self._native_state()
+        found = blobs.parse(blob, 1, window)
+        self._recurrent = blobs.recurrent_fields(blob, found, 1)
         self.clear()
         self.counters = Counters()
         return found
@@ -189,7 +197,7 @@ class LlamaEngine:
             raise EngineClosed
         return self._context
 
-    # --- what the model is ------------------------------------------------------------------------------------------
+    # --- what the model is ------------------------------------------------------------------------
 
     def _describe(self, path: Path, name: str, sha256: str) -> ModelInfo:
         template = llama_cpp.llama_model_chat_template(self._model, None)
@@ -211,6 +219,16 @@ class LlamaEngine:
         buffer = ctypes.create_string_buffer(256)
         length = llama_cpp.llama_model_meta_val_str(self._model, key, buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if length >= 0 else None
+
+    @property
+    def alignment(self) -> int:
+        """See :class:`agentkv.Engine`.
+
+        On a CPU without flash attention, matrix products take rows in groups of four and the rows left over by
+        another kernel: measured with Q4_1 and Q4_K_M weights, see ``agentkv bench exactness``.
+        """
+        exact = not self.settings.flash_attention and not self.settings.gpu_layers
+        return 4 if exact and all(section.kind == "attention" for section in self.layout.sections) else 1
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
@@ -264,7 +282,7 @@ class LlamaEngine:
         self._open()
         return LlamaSampler(self._vocab, sampling, grammar)
 
-    # --- the live context -------------------------------------------------------------------------------------------
+    # --- the live context -------------------------------------------------------------------------
 
     def clear(self) -> None:
         """See :class:`agentkv.Engine`."""
@@ -277,10 +295,10 @@ class LlamaEngine:
         """See :class:`agentkv.Engine`."""
         with self._lock:
             context = self._check_extension(tokens)
-            for start in range(0, len(tokens), self.settings.batch):
-                chunk = tokens[start : start + self.settings.batch]
+            for chunk in _chunks(tokens, self.settings.batch):
                 self._decode(chunk, cancellation, all_logits=False)
-            return self._logits(llama_cpp.llama_get_logits_ith(context, -1), 1)[0]
+            last: Logits = self._logits(llama_cpp.llama_get_logits_ith(context, -1), 1)[0]
+            return last
 
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """See :class:`agentkv.Engine`."""
@@ -337,9 +355,11 @@ class LlamaEngine:
         if not pointer:
             self._rebuild()
             raise NativeRefusal("llama_get_logits", "no logits after decoding")
-        return np.ctypeslib.as_array(pointer, shape=(rows * self.info.n_vocab,)).reshape(rows, -1).copy()
+        shape = (rows, self.info.n_vocab)
+        logits: NDArray[np.float32] = np.ctypeslib.as_array(pointer, shape=(rows * self.info.n_vocab,)).reshape(shape)
+        return logits.copy()
 
-    # --- states ---------------------------------------------------------------------------------------------------------
+    # --- states -----------------------------------------------------------------------------------
 
     def capture(self) -> State:
         """See :class:`agentkv.Engine`."""
@@ -398,9 +418,11 @@ class LlamaEngine:
         elif mine != theirs:
             raise InvalidState("its layout is not that of this model and these settings")
         blobs.check(state.blob, theirs, n_tokens)
+        if blobs.recurrent_fields(state.blob, theirs, n_tokens) != self._recurrent:
+            raise InvalidState("its recurrent section is of another model")
 
     def truncate(self, n_tokens: int) -> bool:
-        """See :class:`agentkv.Engine`. A restored windowed state has zeroed rows, so it can lose its last token only."""
+        """See :class:`agentkv.Engine`. A restored windowed state has zeroed rows: it can lose its last token only."""
         with self._lock:
             self._open()
             if not 0 < n_tokens <= len(self._tokens):
@@ -415,6 +437,16 @@ class LlamaEngine:
             del self._tokens[n_tokens:]
             self._restored = min(self._restored, n_tokens) if not window else self._restored
             return True
+
+
+def _chunks(tokens: Sequence[int], batch: int) -> Iterator[Sequence[int]]:
+    """Cuts of at most ``batch`` tokens, none of which leaves a single token over: one token alone goes through
+    other kernels than a batch does, and the bits of a prompt would depend on its length modulo the batch."""
+    start = 0
+    while start < len(tokens):
+        size = batch - 4 if len(tokens) - start == batch + 1 else batch
+        yield tokens[start : start + size]
+        start += size
 
 
 def _pointer(array: NDArray[np.uint8]) -> Any:

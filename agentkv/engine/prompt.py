@@ -4,6 +4,10 @@ The template is rendered once with placeholders in place of content and cut at t
 with special tokens on, content with them off, each piece by itself: a text that holds ``<|im_end|>`` cannot forge a
 turn, and the seam between a block and the turn behind it is a seam between pieces. Text is never compared.
 
+Prefix and manual are filled up with newlines to a multiple of the engine's ``alignment``: a seam then falls between
+the groups of rows that the kernels take together, and the parts read one after the other give the same bits as the
+whole prompt read at once.
+
 Not guaranteed: that the ids equal those of the rendered prompt tokenised as one string. They may differ at a seam;
 block ids + turn ids *is* the prompt, for the fresh reading and the graft alike.
 """
@@ -100,8 +104,8 @@ class PromptBuilder:
         for content, tail in zip(contents, tails[1:], strict=True):
             turn += self._content(content) + self._special(tail)
         return Prompt(
-            prefix=tuple(self._with_bos(self._special(head)) + self._content(prefix)),
-            manual=tuple(self._content(manual)),
+            prefix=self._padded(self._with_bos(self._special(head)) + self._content(prefix)),
+            manual=self._padded(self._content(manual)),
             turn=tuple(turn),
             stops=self.stops,
         )
@@ -109,6 +113,10 @@ class PromptBuilder:
     def document(self, text: str) -> tuple[int, ...]:
         """Ids of plain text at the start of a context, without any template."""
         return tuple(self._with_bos(self._content(text)))
+
+    def _padded(self, ids: list[int]) -> tuple[int, ...]:
+        missing = -len(ids) % self._engine.alignment
+        return tuple(ids + self._content("\n")[-1:] * missing)
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         """Exactly one BOS where the model wants one."""

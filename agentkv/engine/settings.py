@@ -20,7 +20,8 @@ class EngineSettings:
     ``window``: tokens in the context, None for the model's own, at most 8,192. ``flash_attention`` off is what makes
     a CPU's bits independent of the batch split. ``kv_type`` ``q8_0`` halves the state and needs flash attention.
     ``batch``: tokens a decode call; a multiple of 32, because llama.cpp's kernels treat the rows of a batch in groups
-    of four and the rows left over by another kernel: seen with a batch of 101, other bits. ``lora``: adapter files with their scales. Rope 0 means the model's own.
+    of four and the rows left over by another kernel: seen with a batch of 101, other bits. ``lora``: adapter files
+    with their scales. Rope 0 means the model's own.
     """
 
     window: int | None = None

@@ -43,6 +43,4 @@ def decide(classifier: Classifier, question: str, candidates: Mapping[str, str])
 
 def given(pick: str | None) -> Decision:
     """The record of a turn whose block the caller named."""
-    return Decision(
-        raw_pick=pick or NONE, pick=pick, fallback=None, scores={}, classifier="caller/1", tokens=0, ms=0.0
-    )
+    return Decision(raw_pick=pick or NONE, pick=pick, fallback=None, scores={}, classifier="caller/1", tokens=0, ms=0.0)

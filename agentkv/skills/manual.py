@@ -25,7 +25,9 @@ FILE_NAME = "SKILL.md"
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_NAME, MAX_DESCRIPTION = 64, 1024
 _FIELDS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
-_PLAIN_VALUE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!])(.*\S)[ \t]*$|^([A-Za-z][\w-]*):[ \t]+(\[.*[^\]\s])[ \t]*$")
+_PLAIN_VALUE = re.compile(
+    r"^([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!])(.*\S)[ \t]*$|^([A-Za-z][\w-]*):[ \t]+(\[.*[^\]\s])[ \t]*$"
+)
 
 
 @dataclass(frozen=True)

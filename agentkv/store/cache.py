@@ -88,9 +88,7 @@ class StateCache(Generic[T]):
     def stats(self) -> CacheStats:
         """Hits, misses, evictions and what is held now."""
         with self._lock:
-            return CacheStats(
-                self._hits, self._misses, self._evictions, len(self._entries), self._bytes, self.limit
-            )
+            return CacheStats(self._hits, self._misses, self._evictions, len(self._entries), self._bytes, self.limit)
 
     def _remove(self, key: Hashable) -> bool:
         found = self._entries.pop(key, None)

@@ -83,12 +83,11 @@ class BlockStore:
         limits: Limits | None = None,
         segments: SegmentStore | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = Limits() if limits is None else limits
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
-        self.segments: SegmentStore = segments or FileSegmentStore(
-            self.root / "segments", codec=codec, level=level, verify=verify
-        )
+        files = FileSegmentStore(self.root / "segments", codec=codec, level=level, verify=verify)
+        self.segments: SegmentStore = files if segments is None else segments
         open_root(self.root, create=create)
         self._lock_path = self.root / LOCK
         self._manifests: RecordFiles[Manifest] = RecordFiles(
@@ -160,9 +159,7 @@ class BlockStore:
 
         self._workers.each(one, manifest.segments)
 
-    def read_into(
-        self, manifest: Manifest, buffer: Callable[[SegmentRef], Bytes], *, deep: bool = False
-    ) -> None:
+    def read_into(self, manifest: Manifest, buffer: Callable[[SegmentRef], Bytes], *, deep: bool = False) -> None:
         """Like :meth:`read`, into contiguous uint8 arrays of shape (n_bytes,) that ``buffer(ref)`` gives."""
 
         def one(ref: SegmentRef) -> None:

@@ -32,9 +32,7 @@ def distinct(manifest: Manifest) -> list[SegmentRef]:
 class Deposit:
     """One deposit into a store; used once."""
 
-    def __init__(
-        self, lock: Path, manifests: RecordFiles[Manifest], segments: SegmentStore, workers: Workers
-    ) -> None:
+    def __init__(self, lock: Path, manifests: RecordFiles[Manifest], segments: SegmentStore, workers: Workers) -> None:
         self._lock, self._manifests, self._segments, self._workers = lock, manifests, segments, workers
         self._created: list[str] = []
 

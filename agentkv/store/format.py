@@ -118,13 +118,9 @@ def read_header(data: bytes, ref: SegmentRef, file_bytes: int) -> SegmentHeader:
     if magic != SEGMENT_MAGIC:
         raise Malformed("not a segment file")
     if version != SEGMENT_VERSION or reserved != 0:
-        raise Malformed(
-            f"segment version {version}, reserved field {reserved}; expected {SEGMENT_VERSION} and 0"
-        )
+        raise Malformed(f"segment version {version}, reserved field {reserved}; expected {SEGMENT_VERSION} and 0")
     if digest.hex() != ref.sha256 or raw != ref.n_bytes:
-        raise Malformed(
-            f"holds {raw:,} bytes of {digest.hex()[:12]}, not {ref.n_bytes:,} of {ref.sha256[:12]}"
-        )
+        raise Malformed(f"holds {raw:,} bytes of {digest.hex()[:12]}, not {ref.n_bytes:,} of {ref.sha256[:12]}")
     if codec not in Codec.__members__.values() or element_bytes not in (1, 2, 4):
         raise Malformed(f"codec {codec} with {element_bytes}-byte elements")
     header = SegmentHeader(Codec(codec), element_bytes, raw, stored, ref.sha256)
@@ -278,9 +274,7 @@ def _check_run(section: int, refs: Iterable[SegmentRef], n_tokens: int) -> None:
     position = 0
     for ref in refs:
         if ref.start != position or ref.stop <= ref.start:
-            raise Malformed(
-                f"section {section}: a segment of {ref.start} to {ref.stop} at position {position}"
-            )
+            raise Malformed(f"section {section}: a segment of {ref.start} to {ref.stop} at position {position}")
         position = ref.stop
     if position != n_tokens:
         raise Malformed(f"section {section} covers {position:,} of {n_tokens:,} positions")

@@ -40,9 +40,7 @@ def referenced(manifests: RecordFiles[Manifest]) -> set[str]:
     return digests
 
 
-def roll_back(
-    lock: Path, manifests: RecordFiles[Manifest], segments: SegmentStore, created: Sequence[str]
-) -> None:
+def roll_back(lock: Path, manifests: RecordFiles[Manifest], segments: SegmentStore, created: Sequence[str]) -> None:
     """Remove the segments that a failed deposit created, but for those that another block uses by now."""
     if not created:
         return

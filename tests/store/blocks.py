@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def state(seed: int, n_bytes: int = 256) -> bytes:
     return values.tobytes() + b"\x00" * (n_bytes % 2)
 
 
-def reference(data: bytes, start: int = 0, stop: int = STEP, section: int = 0, width: int = 2) -> SegmentRef:
+def reference(data: bytes, start: int = 0, stop: int = STEP, section: int = 0, width: Any = 2) -> SegmentRef:
     return SegmentRef(
         section=section, start=start, stop=stop, sha256=sha256(data), n_bytes=len(data), element_bytes=width
     )
@@ -43,7 +44,7 @@ def block(
     n_bytes: int = 256,
     salt: int = 0,
 ) -> tuple[Manifest, dict[str, bytes]]:
-    """A block of one attention section, cut every STEP positions; a child shares its parent's whole segments."""
+    """One attention section, cut every STEP positions; a child shares its parent's whole segments."""
     n_tokens = len(tokens) + (parent.n_tokens if parent else 0)
     shared = [ref for ref in parent.segments if ref.stop - ref.start == STEP] if parent else []
     refs, segments = list(shared), {}
@@ -72,7 +73,7 @@ def block(
     return manifest, segments
 
 
-def named(manifest: Manifest, name: str = "parse-pdf", kind: str = "skill") -> NamedBlock:
+def named(manifest: Manifest, name: str = "parse-pdf", kind: Any = "skill") -> NamedBlock:
     return NamedBlock(
         kind=kind, name=name, fingerprint_id=manifest.fingerprint.id, block_id=manifest.block_id, source="x"
     )

@@ -1,9 +1,10 @@
-"""Make the k-th system call that changes the disk fail, or end the process. Also run as a program by test_faults."""
+"""Make the k-th call that changes the disk fail, or end the process; also a program that test_faults runs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,18 +14,20 @@ CALLS = ("write", "fsync", "replace", "mkdir")
 
 
 class Fault:
-    """Counts calls; at number ``at`` (from 0) calls ``act``. Each call is noted with its path or descriptor."""
+    """Notes calls with their paths; at number ``at`` (from 0) calls ``act``."""
 
     def __init__(self, at: int | None, act: Callable[[], None]) -> None:
-        self._at, self._act = at, act
+        self.at, self._act = at, act
         self._lock = threading.Lock()
         self.calls: list[tuple[str, object]] = []
 
     def __call__(self, name: str, first: object) -> None:
         with self._lock:
             number = len(self.calls)
-            self.calls.append((name, os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first))
-        if number == self._at:
+            self.calls.append(
+                (name, str(Path(f"/proc/self/fd/{first}").readlink()) if isinstance(first, int) else first)
+            )
+        if number == self.at:
             self._act()
 
 
@@ -49,18 +52,22 @@ def injected(fault: Fault) -> Iterator[None]:
 
 
 def crash_at_every_call(root: Path, limit: int) -> None:
-    """For k = 0, 1, …: a child deposits into ``root/k`` and dies at its k-th call; stops when one does not die."""
+    """For k = 0, 1, …: a child deposits into ``root/k`` and dies at its k-th call, until one does not."""
     from agentkv.store.catalog import BlockStore
     from tests.store.blocks import block, named
 
+    os.fsync = lambda fd: None  # a process that dies loses nothing that it wrote
     earlier, earlier_segments = block(list(range(6)))
     child, child_segments = block([6, 7, 8], parent=earlier)
+    with BlockStore(root / "0") as store:
+        store.put(earlier, earlier_segments)
+        store.set_name(named(earlier))
+    template = shutil.move(root / "0", root.with_name(f"{root.name}-template"))
     for k in range(limit):
+        shutil.copytree(template, root / str(k))
         pid = os.fork()
         if pid == 0:
             store = BlockStore(root / str(k))
-            store.put(earlier, earlier_segments)
-            store.set_name(named(earlier))
             with injected(Fault(k, lambda: os._exit(9))):
                 store.put(child, child_segments)
                 store.set_name(named(child))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import doctest
+import hashlib
+import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +23,7 @@ from agentkv.errors import (
 )
 from agentkv.hashing import block_id
 from agentkv.records import Fingerprint, Manifest, NamedBlock, SegmentRef
+from agentkv.store import cache, catalog
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import Limits
 from agentkv.store.segments import FileSegmentStore
@@ -32,7 +37,7 @@ def store(tmp_path: Path) -> BlockStore:
 
 
 def read_all(store: BlockStore, manifest: Manifest, deep: bool = False) -> dict[tuple[int, int], bytes]:
-    found = {}
+    found: dict[tuple[int, int], bytes] = {}
     store.read(manifest, lambda ref, raw: found.__setitem__((ref.section, ref.start), raw.tobytes()), deep=deep)
     return found
 
@@ -91,7 +96,7 @@ def test_a_child_shares_its_parents_segments(store: BlockStore) -> None:
 def test_a_segment_that_occurs_twice_is_stored_once(store: BlockStore) -> None:
     manifest, _ = block(list(range(8)))
     zeros = bytes(256)
-    ref = manifest.segments[0].model_copy(update={"sha256": __import__("hashlib").sha256(zeros).hexdigest()})
+    ref = manifest.segments[0].model_copy(update={"sha256": hashlib.sha256(zeros).hexdigest()})
     twice = manifest.model_copy(update={"segments": (ref, ref.model_copy(update={"start": 4, "stop": 8}))})
     store.put(twice, {ref.sha256: zeros})
     assert read_all(store, twice) == {(0, 0): zeros, (0, 4): zeros}
@@ -229,6 +234,7 @@ def test_the_sinks_error_reaches_the_caller_and_ends_the_read(store: BlockStore)
     def sink(ref: SegmentRef, raw: object) -> None:
         with lock:
             calls.append(ref.start)
+        time.sleep(0.01)
         raise RuntimeError("sink")
 
     with pytest.raises(RuntimeError, match="sink"):
@@ -269,7 +275,11 @@ def test_names_point_and_are_replaced(store: BlockStore) -> None:
     store.set_name(named(first[0], "b"))
     store.set_name(named(second[0], "a"))
     store.set_name(named(second[0], "a", kind="text"))
-    assert [(found.kind, found.name) for found in store.names()] == [("skill", "a"), ("skill", "b"), ("text", "a")]
+    assert [(found.kind, found.name) for found in store.names()] == [
+        ("skill", "a"),
+        ("skill", "b"),
+        ("text", "a"),
+    ]
     assert [found.name for found in store.names("skill", FINGERPRINT.id)] == ["a", "b"]
     assert store.names("skill", "0" * 64) == []
     store.set_name(named(second[0], "b"))
@@ -402,6 +412,36 @@ def test_a_crashed_creation_goes_on(tmp_path: Path) -> None:
     (tmp_path / "agentkv-store.json.123.abc.tmp").write_bytes(b'{"for')
     store = BlockStore(tmp_path)
     assert list(store.block_ids()) == []
+
+
+def test_the_examples_in_the_docstrings_run() -> None:
+    for module in (catalog, cache):
+        results = doctest.testmod(module)
+        assert results.attempted > 0
+        assert results.failed == 0
+
+
+def test_a_record_changed_within_one_tick_of_the_clock_is_read_again(store: BlockStore) -> None:
+    manifest, segments = block([1])
+    store.put(manifest, segments)
+    path = store.root / "manifests" / manifest.block_id[:2] / f"{manifest.block_id}.json"
+    good, soon = path.read_bytes(), time.time_ns() + 10**10
+    os.utime(path, ns=(soon, soon))
+    assert store.manifest(manifest.block_id) == manifest
+    path.write_bytes(good.replace(b"exact", b"eXact"))
+    os.utime(path, ns=(soon, soon))
+    with pytest.raises(CorruptBlock):
+        store.manifest(manifest.block_id)
+
+
+def test_a_record_is_parsed_once_while_its_file_stays(store: BlockStore) -> None:
+    manifest, segments = block([1])
+    store.put(manifest, segments)
+    os.utime(store.root / "manifests" / manifest.block_id[:2] / f"{manifest.block_id}.json", ns=(10**18, 10**18))
+    first = store.manifest(manifest.block_id)
+    assert store.manifest(manifest.block_id) is first
+    store.remove_block(manifest.block_id)
+    assert store.manifest(manifest.block_id) is None
 
 
 def test_a_named_block_model_is_refused_when_malformed() -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agentkv.store.catalog import BlockStore
@@ -39,7 +40,12 @@ def test_four_processes_depositing_the_same_content(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path / "store")]
     processes = [
         subprocess.Popen(
-            command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(4)
     ]
@@ -67,9 +73,9 @@ def test_threads_deposit_read_and_fail_beside_each_other(tmp_path: Path) -> None
             for step in range(12):
                 manifest, segments = block([(step + offset) % 5, 1, 2, 3, 4, 5])
                 store.put(manifest, segments)
-                found = {}
-                store.read(manifest, lambda ref, raw, found=found: found.__setitem__(ref.sha256, raw.tobytes()))
-                assert found == segments
+                check = {ref.sha256: np.zeros(ref.n_bytes, np.uint8) for ref in manifest.segments}
+                store.read_into(manifest, lambda ref, check=check: check[ref.sha256])  # type: ignore[misc]
+                assert {key: raw.tobytes() for key, raw in check.items()} == segments
                 with pytest.raises(ZeroDivisionError):
                     store.put(*failing(offset))
         except BaseException as error:
@@ -97,7 +103,7 @@ def test_threads_deposit_read_and_fail_beside_each_other(tmp_path: Path) -> None
 
 def test_a_rename_refused_three_times_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = BlockStore(tmp_path / "store")
-    refused = []
+    refused: list[object] = []
     real = os.replace
 
     def replace(source: object, target: object) -> None:

@@ -1,4 +1,4 @@
-"""Names that a file system would confuse, links in the store, and no way to run what was stored (B14, B15, B17)."""
+"""Names that file systems confuse, links in the store, and no way to run what was stored (B14, B15, B17)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from agentkv.store.catalog import BlockStore
 from tests.store.blocks import FINGERPRINT, block, contents, named
 
 TRICKY = [
-    "Parse-PDF", "parse-pdf", "straße", "STRASSE", "caf\u00e9", "cafe\u0301", "../../evil", "/abs", "C:\\x", "CON",
+    "Parse-PDF", "parse-pdf", "straße", "STRASSE", "caf\u00e9", "cafe\u0301", "../../evil", "/abs", "C:\\x",
+    "CON",
     "a/b", ".", "..", " ", "a\nb", "a\x00b", "x" * 512, "日本語", "name.", "name ",
 ]  # fmt: skip
 
@@ -74,7 +75,12 @@ def test_b14_other_kinds_of_files_never_hang(tmp_path: Path, kind: str) -> None:
     store.set_name(named(manifest))
     (name_file,) = (store.root / "names").iterdir()
     manifest_file = store.root / "manifests" / manifest.block_id[:2] / f"{manifest.block_id}.json"
-    for path in (name_file, manifest_file, store.root / "agentkv-store.json", store.root / "agentkv-store.lock"):
+    for path in (
+        name_file,
+        manifest_file,
+        store.root / "agentkv-store.json",
+        store.root / "agentkv-store.lock",
+    ):
         path.unlink()
         if kind == "fifo":
             os.mkfifo(path)
@@ -134,7 +140,9 @@ def test_b17_a_pickle_in_place_of_any_file_is_refused_and_not_run(tmp_path: Path
 
 
 def test_b17_nothing_in_the_package_loads_objects() -> None:
-    banned = re.compile(r"\b(pickle|shelve|marshal|diskcache|dill|joblib|allow_pickle|eval|exec)\b\s*[.(]|import pickle")
+    banned = re.compile(
+        r"\b(pickle|shelve|marshal|diskcache|dill|joblib|allow_pickle|eval|exec)\b\s*[.(]|import pickle"
+    )
     folder = Path(catalog.__file__).parent
     files = [*folder.glob("*.py"), folder.parent / "fsio.py", folder.parent / "hashing.py"]
     assert len(files) > 8

@@ -6,6 +6,7 @@ import hashlib
 import os
 import struct
 import threading
+import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -16,7 +17,6 @@ import zstandard
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import SegmentRef
-from agentkv.store import codec as codecs
 from agentkv.store import segments
 from agentkv.store.codec import Bytes
 from agentkv.store.format import HEADER_BYTES, Codec, SegmentHeader
@@ -217,6 +217,7 @@ def test_every_flipped_bit_every_cut_and_an_extra_byte_are_refused(tmp_path: Pat
     bad = [good[:i] + bytes([good[i] ^ 1 << i % 8]) + good[i + 1 :] for i in range(len(good))]
     bad += [good[:i] for i in range(len(good))] + [good + b"\x00", good + good]
     for changed in bad:
+        path.unlink()  # a new file: ext4 flushes one that is cut and written again
         path.write_bytes(changed)
         for call in (store.get, store.check, lambda r: store.get_into(r, np.empty(r.n_bytes, np.uint8))):
             with pytest.raises(CorruptBlock) as caught:
@@ -236,6 +237,22 @@ def test_same_size_damage_after_a_check_is_seen_once_settled(tmp_path: Path) -> 
     changed = bytearray(path.read_bytes())
     changed[80] ^= 1
     path.write_bytes(changed)
+    with pytest.raises(CorruptBlock):
+        store.get(reference(data))
+
+
+def test_damage_within_one_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
+    store = FileSegmentStore(tmp_path / "segments", codec="raw")
+    data = state(1)
+    store.put(reference(data), data)
+    path = store.path(sha256(data))
+    soon = time.time_ns() + 10**10
+    os.utime(path, ns=(soon, soon))
+    assert store.check(reference(data))
+    changed = bytearray(path.read_bytes())
+    changed[80] ^= 1
+    path.write_bytes(changed)
+    os.utime(path, ns=(soon, soon))
     with pytest.raises(CorruptBlock):
         store.get(reference(data))
 
@@ -312,7 +329,9 @@ def test_b12_only_exactly_one_whole_frame_is_decoded(files: FileSegmentStore, pa
         files.get(ref)
 
 
-def test_a_frame_with_a_right_checksum_is_read_and_one_with_a_wrong_one_is_not(files: FileSegmentStore) -> None:
+def test_a_frame_with_a_right_checksum_is_read_and_one_with_a_wrong_one_is_not(
+    files: FileSegmentStore,
+) -> None:
     raw = bytes(5000)
     frame = zstandard.ZstdCompressor(write_checksum=True).compress(raw)
     plant(files, frame, reference(raw))
@@ -331,7 +350,12 @@ def test_b13_a_bomb_is_refused_before_anything_of_its_size_is_allocated(
     plant(files, bomb, ref)
     asked = []
     real = np.empty
-    monkeypatch.setattr(codecs.np, "empty", lambda n, dtype: asked.append(n) or real(n, dtype))
+
+    def empty(shape: int, dtype: type) -> object:
+        asked.append(shape)
+        return real(shape, dtype)
+
+    monkeypatch.setattr("numpy.empty", empty)
     with pytest.raises(CorruptBlock, match="268,435,456"):
         files.get(ref)
     assert max(asked) <= len(bomb) + 1

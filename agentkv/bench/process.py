@@ -1,0 +1,44 @@
+"""Runs one function of this package in a new process, JSON in and JSON out.
+
+A graft is only shown to survive a restart if another process does it. Progress lines pass through on stderr.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from typing import Any
+
+from agentkv.errors import AgentKVError
+
+_PREFIX = "agentkv.bench."
+
+
+class WorkerFailed(AgentKVError):
+    """The other process ended with an error of its own, which it has printed."""
+
+    exit_code = 61
+
+
+def in_new_process(target: str, payload: dict[str, Any]) -> Any:
+    """Call ``module:function`` below ``agentkv.bench`` with ``payload`` in a new interpreter; its JSON result."""
+    command = [sys.executable, "-m", "agentkv.bench.process", target]
+    done = subprocess.run(command, input=json.dumps(payload), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise WorkerFailed(f"{target} ended with code {done.returncode} in its own process; its output is above")
+    return json.loads(done.stdout)
+
+
+def main() -> int:
+    """Entry point of the new process."""
+    module, _, function = sys.argv[1].partition(":")
+    work = getattr(importlib.import_module(_PREFIX + module), function)
+    result = work(json.loads(sys.stdin.read()))
+    sys.stdout.write(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,107 @@
+"""The command line. One command a file; this one puts them together and turns errors into exit codes.
+
+    options.py    options that commands share; opens stores, models and memories
+    output.py     JSON, tables, the end of a command
+    progress.py   bars on stderr
+    inventory.py  a store's content by name, id and model
+    deposit.py ask.py route.py list.py show.py verify.py models.py
+    bench.py demo.py
+
+Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
+anything else is a defect of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from agentkv import __version__
+from agentkv.cli import ask, bench, demo, demo_ask, deposit, models, route, show, verify
+from agentkv.cli import list as list_command
+from agentkv.cli.output import error_record, print_json, report
+from agentkv.errors import AgentKVError, Interrupted
+
+__all__ = ["app", "main"]
+
+
+class _Commands(TyperGroup):
+    """The one place where an error becomes a message and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args
+        ctx.meta["agentkv.json"] = "--json" in own
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AgentKVError as error:
+            failure = error
+        except KeyboardInterrupt:
+            failure = Interrupted()
+        report(failure)
+        if ctx.meta["agentkv.json"]:
+            print_json({"error": error_record(failure)}, indent=False)
+        raise typer.Exit(failure.exit_code)
+
+
+app = typer.Typer(
+    name="agentkv",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Agent memory made of KV states: read a manual once, graft it back in milliseconds.",
+    epilog="Begin with `agentkv demo`.",
+)
+app.command()(demo.demo)
+app.command()(deposit.deposit)
+app.command()(ask.ask)
+app.command()(route.route)
+app.command("list")(list_command.list_)
+app.command()(show.show)
+app.command()(verify.verify)
+app.add_typer(models.app, name="models")
+app.add_typer(bench.app, name="bench")
+app.command("_demo-ask", hidden=True)(demo_ask.demo_ask)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"agentkv {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Agent memory made of KV states: read a manual once, graft it back in milliseconds."""
+
+
+def main() -> None:
+    """The command ``agentkv``."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        app()
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Flush now, so that a reader that has gone (`| head`) is no error at the interpreter's end."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,138 @@
+"""``agentkv ask``: one question, one routed block, one answer; the answer on stdout, the turn's record on
+stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.output import duration, print_json, printable, tell
+from agentkv.errors import InvalidGrammar, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentkv.records import Decision, Turn
+
+_SAMPLING = "Sampling"
+
+
+def ask(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
+    skill: Annotated[str | None, typer.Option(metavar="NAME", help="Use this block; the router is not asked.")] = None,
+    no_skill: Annotated[bool, typer.Option("--no-skill", help="Use no block; the router is not asked.")] = False,
+    reread: Annotated[
+        bool, typer.Option("--reread", help="Read the manual again instead of grafting it, for comparison.")
+    ] = False,
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens to generate.")] = 96,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given again.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0, rich_help_panel=_SAMPLING, help="0 takes the likeliest token each time.")
+    ] = 0.0,
+    top_p: Annotated[float, typer.Option(min=0, max=1, rich_help_panel=_SAMPLING)] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, rich_help_panel=_SAMPLING, help="0: all.")] = 0,
+    min_p: Annotated[float, typer.Option(min=0, max=1, rich_help_panel=_SAMPLING)] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, rich_help_panel=_SAMPLING)] = 0,
+    json_schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer with JSON of this JSON schema.")
+    ] = None,
+    grammar: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer in this GBNF grammar.")] = None,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Answer a question: route it, graft one block, read the question, generate."""
+    from agentkv.engine.base import Sampling
+    from agentkv.memory import Pick
+
+    if skill is not None and no_skill:
+        raise UsageError("--skill and --no-skill exclude each other")
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
+    bound = _grammar(json_schema, grammar)
+    with options.open_memory(store, model, settings) as memory:
+        pieces = memory.stream(
+            question,
+            skill=None if no_skill else Pick.ROUTE if skill is None else skill,
+            graft=not reread,
+            max_new=max_new,
+            sampling=sampling,
+            stop=stop or (),
+            grammar=bound,
+        )
+        turn = _collect(pieces) if as_json else _show(pieces)
+    if as_json:
+        print_json(turn.model_dump(mode="json"))
+    else:
+        tell(about(turn), dim=True)
+
+
+def _grammar(json_schema: Path | None, grammar: Path | None) -> str | None:
+    if json_schema is not None and grammar is not None:
+        raise UsageError("--json-schema and --grammar exclude each other")
+    if json_schema is not None:
+        from agentkv.engine.sampling import json_grammar
+
+        return json_grammar(_read(json_schema))
+    return None if grammar is None else _read(grammar)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidGrammar(f"{path} is not UTF-8 at byte {error.start}") from error
+
+
+def _collect(pieces: Iterator[str | Turn]) -> Turn:
+    *_, turn = pieces
+    assert not isinstance(turn, str)
+    return turn
+
+
+def _show(pieces: Iterator[str | Turn]) -> Turn:
+    """Write the answer as it comes, without the white space around it."""
+    begun, held = False, ""
+    for piece in pieces:
+        if not isinstance(piece, str):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            return piece
+        text = held + piece if begun else piece.lstrip()
+        shown = text.rstrip()
+        held, begun = text[len(shown) :], begun or bool(shown)
+        sys.stdout.write(printable(shown))
+        sys.stdout.flush()
+    raise AssertionError("a stream ends with its record")
+
+
+def about(turn: Turn) -> str:
+    """A turn in one line: what was picked, tokens each way, and milliseconds by stage."""
+    tokens, ms = turn.tokens, turn.ms
+    stages: list[tuple[str, Any]] = [("route", ms.route), ("restore", ms.restore), ("prefill", ms.prefill)]
+    times = ", ".join(f"{name} {duration(value)}" for name, value in [*stages, ("generate", ms.generate)])
+    exactness = f", {turn.exactness.value}" if turn.exactness else ""
+    return (
+        f"[{picked(turn.decision)}{exactness} | tokens: {tokens.restored:,} restored, "
+        f"{tokens.prefilled:,} prefilled, {tokens.generated:,} generated | {times}]"
+    )
+
+
+def picked(decision: Decision) -> str:
+    """``raw pick → pick``, with the reason where the fallback was taken."""
+    text = f"{decision.raw_pick} → {decision.pick or 'no block'}"
+    return f"{text} (fallback: {decision.fallback})" if decision.fallback else text

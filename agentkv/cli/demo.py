@@ -1,0 +1,175 @@
+"""``agentkv demo``: the whole idea on one screen. Manuals are read once; a fresh process answers from their
+states.
+
+Two processes, so that nothing can be left over in memory: this one deposits, ``_demo-ask`` answers, grafted
+and re-read, and the logits of both ways are compared to the last bit. Ends with GuaranteeViolated if they
+differ.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from agentkv.cli import demo_screen, options
+from agentkv.cli.deposit import Row, deposit_all, manuals_in, summary
+from agentkv.cli.output import count, finish, print_json, say, tell
+from agentkv.cli.progress import steps_bar
+from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
+
+if TYPE_CHECKING:
+    from agentkv.cli.inventory import Usage
+    from agentkv.engine.settings import EngineSettings
+
+
+def demo(
+    skills: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", show_default="the ten that come with agentkv", help="A folder of skill folders."),
+    ] = None,
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 48,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Read the manuals once, then answer from their stored states in a fresh process, and prove it."""
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    folder = options.skills_folder(skills)
+    where = options.store_path(store)
+    tell_person = (lambda _: None) if as_json else say
+    # 1. The model, the manuals: what is there already costs a hash.
+    tell_person(demo_screen.opening(model))
+    start = time.perf_counter()
+    rows, usage = _deposit(folder, where, model, settings)
+    tell_person(f"\n1. {count(len(rows), 'manual')} stored in {where}")
+    tell_person(f"   {summary(rows)} ({time.perf_counter() - start:.1f} s with loading the model)")
+    # 2. The questions, in a process that has read nothing.
+    wanted = _questions(folder)
+    tell_person(demo_screen.fresh_process(len(wanted)))
+    arguments = [
+        "--skills",
+        folder,
+        "--max-new",
+        max_new,
+        "--model",
+        model,
+        "--store",
+        where,
+        *_as_options(settings),
+    ]
+    with _answers([str(argument) for argument in arguments], as_json) as lines:
+        answers = [
+            demo_screen.Answer.of(line)
+            for line in steps_bar(lines, len(wanted), "question", lambda index: wanted[index])
+        ]
+    # 3. The table, the sums, the proof.
+    totals = demo_screen.totals(answers, usage)
+    record = {
+        "model": model,
+        "store": where,
+        "manuals": [asdict(row) for row in rows],
+        "questions": [answer.record() for answer in answers],
+        "totals": totals,
+    }
+    failures = [] if totals["identical"] == len(answers) else [_violated(totals["identical"], len(answers))]
+    finish(record, as_json, lambda: demo_screen.show(answers, totals, model), failures)
+
+
+def _deposit(folder: Path, store: Path, model: str, settings: EngineSettings) -> tuple[list[Row], Usage]:
+    from agentkv.cli.inventory import usage
+
+    items, failures = manuals_in([folder])
+    if not items:
+        raise failures[0][1]
+    with options.open_memory(store, model, settings, create=True) as memory:
+        rows, more = deposit_all(memory, items)
+        manifests = [memory.store.manifest(row.block_id) for row in rows]
+        used = usage(memory.store, [manifest for manifest in manifests if manifest is not None])
+    for _, error in failures + more:
+        tell(f"left out: {error.message}")
+    if not rows:
+        raise more[0][1]
+    return rows, used
+
+
+def _questions(folder: Path) -> list[str]:
+    from agentkv.cli.demo_ask import questions
+
+    found = [route.query for route in questions(folder)]
+    if not found:
+        raise UsageError(f"no skill in {folder} has a routes.jsonl with a question")
+    return found
+
+
+def _as_options(settings: EngineSettings) -> list[str]:
+    """The settings as the second process takes them."""
+    given = {"--window": settings.window, "--threads": settings.threads, "--kv-type": settings.kv_type}
+    given["--gpu-layers"] = settings.gpu_layers
+    texts = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    return [*texts, "--flash-attention"] if settings.flash_attention else texts
+
+
+@contextmanager
+def _answers(arguments: list[str], as_json: bool) -> Iterator[Iterator[dict[str, Any]]]:
+    """The lines of the second process. It has a session of its own, so that Ctrl-C is told once, here."""
+    import agentkv
+
+    home = str(Path(agentkv.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", "agentkv.cli", "_demo-ask", "--json", *arguments]
+    # Its stderr goes through a file: two processes must not draw on one terminal line.
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env=os.environ | {"PYTHONPATH": path},
+            start_new_session=True,
+        )
+        try:
+            yield _lines(child, as_json)
+        finally:
+            if child.poll() is None:
+                child.terminate()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+            said.seek(0)
+            typer.echo(said.read().decode("utf-8", "replace"), err=True, nl=False)
+
+
+def _lines(child: subprocess.Popen[bytes], as_json: bool) -> Iterator[dict[str, Any]]:
+    """Its records, checked; what it reports as an error ends this command with the same exit code."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        record = orjson.loads(line)
+        if "error" in record:
+            if as_json:
+                print_json(record)
+            raise typer.Exit(record["error"]["exit_code"])
+        yield record
+    if child.wait() != 0:
+        raise AgentKVError(f"the answering process ended with {child.returncode}; run the command again")
+
+
+def _violated(identical: int, total: int) -> GuaranteeViolated:
+    return GuaranteeViolated(
+        f"{total - identical} of {total} answers differ between graft and re-reading: this model and "
+        "setting are not exact here. Run `agentkv verify --prove`, and please report it."
+    )

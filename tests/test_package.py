@@ -1,0 +1,106 @@
+"""Promises of the package as a whole: import time, public names, layers, exit codes, no pickle."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agentkv
+from agentkv import errors
+
+PACKAGE = Path(agentkv.__file__).parent
+
+
+def test_public_names_are_pinned_sorted_and_there() -> None:
+    assert sorted(agentkv.__all__, key=str.casefold) == sorted(agentkv.__all__, key=str.casefold)
+    assert agentkv.__all__ == [
+        "AgentKVError",
+        "AgentMemory",
+        "BlockStore",
+        "Cancellation",
+        "Decision",
+        "Engine",
+        "Exactness",
+        "FakeEngine",
+        "Fingerprint",
+        "LlamaEngine",
+        "Manifest",
+        "Sampling",
+        "Turn",
+        "__version__",
+    ]
+    for name in agentkv.__all__:
+        assert getattr(agentkv, name) is not None
+    with pytest.raises(AttributeError):
+        _ = agentkv.nothing
+
+
+def test_import_loads_no_native_library_and_nothing_heavy() -> None:
+    code = (
+        "import sys, time; start = time.perf_counter(); import agentkv; took = time.perf_counter() - start;"
+        "heavy = {'llama_cpp', 'numpy', 'pydantic', 'zstandard', 'typer', 'rich', 'yaml'} & set(sys.modules);"
+        "print(took, sorted(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    took, heavy = done.stdout.split(" ", 1)
+    assert heavy.strip() == "[]"
+    assert float(took) < 0.15
+
+
+def leaves(kind: type[errors.AgentKVError]) -> list[type[errors.AgentKVError]]:
+    below = [leaf for sub in kind.__subclasses__() for leaf in leaves(sub)]
+    return below or [kind]
+
+
+def test_exit_codes_are_never_used_twice_and_the_tree_in_the_docstring_is_true() -> None:
+    import agentkv.bench.process  # noqa: F401 - brings its own leaf
+
+    found = leaves(errors.AgentKVError)
+    codes = [leaf.exit_code for leaf in found]
+    assert len(set(codes)) == len(codes)
+    assert not {0, 1} & set(codes)
+    drawn = dict(re.findall(r"[├└]── (\w+) +(\d+)", errors.__doc__ or ""))
+    assert drawn == {leaf.__name__: str(leaf.exit_code) for leaf in found if leaf.__module__ == "agentkv.errors"}
+
+
+LAYERS = {
+    "errors": 0, "records": 0, "hashing": 0, "fsio": 0, "_version": 0,
+    "store": 1,
+    "engine": 2,
+    "blocks": 3, "router": 4, "skills": 3,
+    "memory": 5,
+    "flywheel": 6, "documents": 6, "evidence": 6,
+    "bench": 7, "cli": 8,
+}  # fmt: skip
+
+
+def imported(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("agentkv.")}
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for file in PACKAGE.rglob("*.py"):
+        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        wrong += [
+            f"{file.relative_to(PACKAGE)} imports {name}" for name in imported(file) if LAYERS[name] > LAYERS[room]
+        ]
+    assert wrong == []
+
+
+def test_no_pickle_no_eval_and_no_file_over_500_lines() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 500, file
+        assert not re.search(r"^\s*(?:import|from) (?:pickle|shelve|marshal|diskcache)\b", text, re.M), file
+        assert not re.search(r"(?<![\w.])(?:eval|exec)\(", text), file
