@@ -23,7 +23,7 @@ from agentkv.engine.prompt import Message, Prompt, PromptBuilder
 from agentkv.errors import UnknownBlock, UnknownSkill, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import Decision, Manifest, NamedBlock, Timings, TokenCounts, Turn
-from agentkv.router.base import Classifier
+from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide, given
 from agentkv.skills.manual import Manual, load_manual
@@ -74,6 +74,7 @@ class AgentMemory:
         self.prefix = prefix
         self.blocks = Blocks(self.engine, self.store)
         self._prompts = PromptBuilder(self.engine)
+        self._texts: dict[str, str] = {}
         self.classifier: Classifier = classifier or ChannelClassifier(self.blocks)
 
     def __enter__(self) -> AgentMemory:
@@ -162,7 +163,21 @@ class AgentMemory:
 
     def route(self, question: str) -> Decision:
         """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
-        return decide(self.classifier, question, {n.name: n.description for n in self.names() if n.description})
+        return decide(self.classifier, question, self._candidates())
+
+    def _candidates(self) -> dict[str, Candidate]:
+        """The live labels: what has a description and a block, with the text that the block was made from."""
+        live: dict[str, Candidate] = {}
+        for entry in self.names():
+            manifest = self.store.manifest(entry.block_id) if entry.description else None
+            if manifest is None:
+                continue
+            text = self._texts.get(entry.block_id)
+            if text is None:
+                text = b"".join(map(self.engine.token_bytes, manifest.tokens)).decode("utf-8", "replace")
+                self._texts[entry.block_id] = text
+            live[entry.name] = Candidate(entry.description, text)
+        return live
 
     def ask(
         self,

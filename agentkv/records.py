@@ -151,7 +151,7 @@ class Decision(Record):
     """What the router said and what was done about it; the raw pick is stored before anything touches it.
 
     ``raw_pick`` is the classifier's unedited answer; ``pick`` the name that was grafted, or None for no block;
-    ``fallback`` why the two differ, or None. ``scores`` are log-likelihood differences in nats, best first.
+    ``fallback`` why the two differ, or None. ``scores``: by label, best first, in the classifier's unit.
     """
 
     raw_pick: str

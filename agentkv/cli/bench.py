@@ -58,8 +58,9 @@ def _show_exactness(result: dict[str, Any]) -> None:
         )
         for row in result["lengths"]
     ]
-    columns = ("tokens", "graft = fresh", "re-captured equal", "control: plain per-sequence state")
-    table(columns, rows, right=("tokens",))
+    table(
+        ("tokens", "graft = fresh", "re-captured equal", "control: plain per-sequence state"), rows, right=("tokens",)
+    )
     say()
     names = {"0": "graft at its own position"}
     cells = [

@@ -37,7 +37,7 @@ def _show(decision: Decision) -> None:
         for label, score in decision.scores.items()
     ]
     if rows:
-        table(("candidate", "nats over none", ""), rows, right=("nats over none",), wraps=("candidate",))
+        table(("candidate", "score", ""), rows, right=("score",), wraps=("candidate",))
         say()
     say(f"raw pick  {decision.raw_pick}")
     say(f"pick      {decision.pick or 'no block'}")

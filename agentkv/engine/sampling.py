@@ -112,7 +112,8 @@ class LlamaSampler:
     def close(self) -> None:
         """Free the native samplers; may be called twice."""
         for name in ("_chain", "_grammar"):
-            native, _ = getattr(self, name, None), setattr(self, name, None)
+            native = getattr(self, name, None)
+            setattr(self, name, None)
             if native:
                 llama_cpp.llama_sampler_free(native)
 

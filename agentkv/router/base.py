@@ -11,8 +11,19 @@ NONE = "none of these"
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """What is known of a live label: its description, and the text that its block was made from."""
+
+    description: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
 class Classification:
-    """``raw_pick``: the unedited answer. ``scores``: nats by label, NONE at 0. ``tokens``: evaluated for it."""
+    """``raw_pick``: the unedited answer. ``scores``: by label, NONE among them, best first, in the classifier's unit.
+
+    ``tokens``: evaluated for it.
+    """
 
     raw_pick: str
     scores: dict[str, float]
@@ -20,11 +31,11 @@ class Classification:
 
 
 class Classifier(Protocol):
-    """Picks among ``candidates``, a mapping of live label to description."""
+    """Picks among ``candidates``, a mapping of live label to what is known of it."""
 
     name: str
     version: str
 
-    def classify(self, question: str, candidates: Mapping[str, str]) -> Classification:
+    def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         """One decision; ``candidates`` may be empty. Never raises on account of what a model said."""
         ...

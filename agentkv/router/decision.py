@@ -7,20 +7,20 @@ substring, no index. Whatever else was picked goes to the fallback: no block, wi
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from agentkv.records import Decision
-from agentkv.router.base import NONE, Classifier
+from agentkv.router.base import NONE, Candidate, Classifier
 
 
-def normalised(pick: str, labels: Mapping[str, str]) -> str | None:
+def normalised(pick: str, labels: Collection[str]) -> str | None:
     """The live label that ``pick`` names, or None."""
     wanted = pick.strip().casefold()
     matches = [label for label in labels if label.casefold() == wanted]
     return matches[0] if len(matches) == 1 else None
 
 
-def decide(classifier: Classifier, question: str, candidates: Mapping[str, str]) -> Decision:
+def decide(classifier: Classifier, question: str, candidates: Mapping[str, Candidate]) -> Decision:
     """Route one question; never raises on account of what the classifier answered."""
     start = time.perf_counter()
     result = classifier.classify(question, candidates)

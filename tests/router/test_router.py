@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from agentkv.blocks import Blocks
+from agentkv.engine.fake import FakeEngine
+from agentkv.router.base import NONE, Candidate, Classification, Classifier
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.decision import decide, given, normalised
+from agentkv.router.lexical import LexicalIndex, grams
+from agentkv.store.catalog import BlockStore
+
+LABELS = {
+    "csv": Candidate("Comma separated files.", "delimiter, rows and columns"),
+    "csv-export": Candidate("Writing files.", "export a report to a file"),
+    "refunds": Candidate("Giving money back.", "a customer returns a till within 21 days"),
+}
+
+
+class Says:
+    name, version = "says", "1"
+
+    def __init__(self, pick: str) -> None:
+        self.pick = pick
+
+    def classify(self, question: str, candidates: object) -> Classification:
+        return Classification(self.pick, {self.pick: 1.0}, 3)
+
+
+@pytest.mark.parametrize(
+    "raw", ["csv_export", "csv-exports", "the csv skill", "exports", "csv\nexport", "DEFAULT", "0", ""]
+)
+def test_what_is_no_live_label_falls_back(raw: str) -> None:
+    decision = decide(Says(raw), "q", LABELS)
+    assert (decision.raw_pick, decision.pick) == (raw, None)
+    assert decision.fallback
+
+
+@pytest.mark.parametrize(("raw", "pick"), [("CSV", "csv"), (" csv-export\n", "csv-export"), ("refunds", "refunds")])
+def test_one_documented_normalisation(raw: str, pick: str) -> None:
+    decision = decide(Says(raw), "q", LABELS)
+    assert (decision.raw_pick, decision.pick, decision.fallback) == (raw, pick, None)
+
+
+def test_a_skill_named_none_is_not_no_skill() -> None:
+    labels = {"none": Candidate("Nothing at all.")}
+    assert decide(Says("none"), "q", labels).pick == "none"
+    assert decide(Says(NONE), "q", labels).pick is None
+    assert decide(Says(NONE), "q", labels).fallback is None
+    assert normalised("straße", {"strasse": 1}) == "strasse"
+    assert normalised("a", {"a": 1, "A": 2}) is None
+    assert given(None).raw_pick == NONE
+
+
+class ClassifierContract:
+    """What every classifier promises."""
+
+    @pytest.fixture
+    def classifier(self, tmp_path: Path) -> Classifier:
+        raise NotImplementedError
+
+    def test_the_pick_is_a_live_label_or_none(self, classifier: Classifier) -> None:
+        for question in ("how do I get my money back?", "🙂", "x " * 500, "csv", "\n\n refunds \0"):
+            result = classifier.classify(question, LABELS)
+            assert result.raw_pick in {*LABELS, NONE}
+            assert set(result.scores) == {*LABELS, NONE}
+            assert max(result.scores, key=lambda label: result.scores[label]) == result.raw_pick
+            assert all(map(math.isfinite, result.scores.values()))
+
+    def test_the_order_of_candidates_does_not_matter(self, classifier: Classifier) -> None:
+        backwards = dict(reversed(LABELS.items()))
+        assert classifier.classify("a till", LABELS) == classifier.classify("a till", backwards)
+
+    def test_nothing_to_pick_from_is_none(self, classifier: Classifier) -> None:
+        assert classifier.classify("a till", {}).raw_pick == NONE
+        assert classifier.classify("  ", LABELS).raw_pick == NONE
+
+
+class TestChannel(ClassifierContract):
+    @pytest.fixture
+    def classifier(self, tmp_path: Path) -> ChannelClassifier:
+        return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)))
+
+    def test_stored_cards_change_the_cost_and_not_the_scores(self, classifier: ChannelClassifier) -> None:
+        cold = classifier.classify("how do I return it?", LABELS)
+        classifier.deposit_card("", "")
+        for label, candidate in LABELS.items():
+            classifier.deposit_card(label, candidate.description)
+        warm = classifier.classify("how do I return it?", LABELS)
+        assert warm.scores == pytest.approx(cold.scores)
+        assert warm.tokens < cold.tokens
+        assert warm.tokens == 4 * (1 + len(" how do I return it?"))
+
+
+def test_lexical_similarity_finds_the_text_that_shares_words() -> None:
+    index = LexicalIndex({label: c.text for label, c in LABELS.items()})
+    scores = index.similarity("Can I RETURN the tills?")
+    assert max(scores, key=lambda label: scores[label]) == "refunds"
+    assert all(0 <= score <= 1 + 1e-9 for score in scores.values())
+    assert set(index.similarity("").values()) == {0.0}
+    assert LexicalIndex({}).similarity("x") == {}
+    assert index.similarity(LABELS["csv"].text)["csv"] == pytest.approx(1)
+
+
+def test_grams_are_of_words_with_their_ends() -> None:
+    assert grams("To, to!") == {" to": 2, "to ": 2, " to ": 2}
