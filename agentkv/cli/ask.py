@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import duration, print_json, printable, tell
 from agentkv.errors import InvalidGrammar, UsageError
 
@@ -62,7 +63,7 @@ def ask(
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     bound = _grammar(json_schema, grammar)
-    with options.open_memory(store, model, settings) as memory:
+    with options.open_memory(store, model, settings) as memory, cancelled_by_ctrl_c() as cancellation:
         pieces = memory.stream(
             question,
             skill=None if no_skill else Pick.ROUTE if skill is None else skill,
@@ -71,6 +72,7 @@ def ask(
             sampling=sampling,
             stop=stop or (),
             grammar=bound,
+            cancellation=cancellation,
         )
         turn = _collect(pieces) if as_json else _show(pieces)
     if as_json:

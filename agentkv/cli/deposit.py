@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, finish, say, size, table
 from agentkv.cli.progress import reading_bar
 from agentkv.errors import (
@@ -29,6 +30,7 @@ from agentkv.errors import (
 )
 
 if TYPE_CHECKING:
+    from agentkv.engine.base import Cancellation
     from agentkv.memory import AgentMemory
     from agentkv.skills.manual import Manual
 
@@ -162,24 +164,26 @@ def deposit_all(
     failures: Failures = []
     with reading_bar(sum(lengths), lambda: engine.counters.decoded) as bar:
         try:
-            for item, length in zip(items, lengths, strict=True):
-                bar.begin(item.name, length)
-                try:
-                    rows.append(_deposit_one(memory, item, allow_inexact))
-                except _ONE_BAD_ITEM as error:
-                    failures.append((str(item.path), error))
+            with cancelled_by_ctrl_c() as cancellation:
+                for item, length in zip(items, lengths, strict=True):
+                    bar.begin(item.name, length)
+                    try:
+                        rows.append(_deposit_one(memory, item, allow_inexact, cancellation))
+                    except _ONE_BAD_ITEM as error:
+                        failures.append((str(item.path), error))
         except KeyboardInterrupt:
             raise _interrupted(len(rows), len(items)) from None
     return rows, failures
 
 
-def _deposit_one(memory: AgentMemory, item: Item, allow_inexact: bool) -> Row:
+def _deposit_one(memory: AgentMemory, item: Item, allow_inexact: bool, cancellation: Cancellation) -> Row:
     start, before = time.perf_counter(), memory.engine.counters.decoded
+    how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
     if item.manual is not None:
-        done = memory.deposit_skill(item.manual, allow_inexact=allow_inexact)
+        done = memory.deposit_skill(item.manual, **how)
     else:
         source = os.fsencode(item.path.absolute()).decode("utf-8", "replace")
-        done = memory.deposit_text(item.name, item.text, item.description, source=source, allow_inexact=allow_inexact)
+        done = memory.deposit_text(item.name, item.text, item.description, source=source, **how)
     return Row(
         name=item.name,
         kind="skill" if item.manual else "text",
