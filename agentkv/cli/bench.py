@@ -54,7 +54,7 @@ def _show_exactness(result: dict[str, Any]) -> None:
             f"{row['n']:,}",
             f"{row['equal_steps']}/{steps}",
             "yes" if row["recaptured_equal"] else "no",
-            f"{row['control_equal_steps']}/{steps}",
+            "not windowed" if row["control_equal_steps"] is None else f"{row['control_equal_steps']}/{steps}",
         )
         for row in result["lengths"]
     ]
@@ -75,6 +75,37 @@ def _show_exactness(result: dict[str, Any]) -> None:
     ]
     columns = ("real text, against fresh", "equal bytes", "KL median", "KL p99", "argmax flips")
     table(columns, cells, right=columns[1:])
+
+
+@app.command()
+def architectures(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", metavar="NAME", help="Real models, instead of the tiny ones.")
+    ] = None,
+    out: Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Which kinds of model graft exactly, and what changes their bits: tiny random models of every kind."""
+    from agentkv.bench import architectures as bench
+
+    for name in model or ():
+        options.fetch_model(name)
+    _end(bench.run(model or ()), out, as_json, _show_architectures, bench.check)
+
+
+def _show_architectures(result: dict[str, Any]) -> None:
+    rows = []
+    for row in result["rows"]:
+        flash = "on" if row["flash_attention"] else "off"
+        if row["verdict"] == "refused":
+            rows.append((row["name"], flash, "refused", "", row["reason"], ""))
+            continue
+        same = [name for name, equal in row["unchanged_by"].items() if equal]
+        changed = [name for name, equal in row["unchanged_by"].items() if not equal]
+        steps = f"{row['steps']}/{result['settings']['steps']}"
+        rows.append((row["name"], flash, row["verdict"], steps, ", ".join(same), ", ".join(changed)))
+    columns = ("model", "flash", "graft", "steps", "bits unchanged by", "bits changed by")
+    table(columns, rows, wraps=columns[-2:])
 
 
 @app.command()

@@ -225,10 +225,10 @@ class LlamaEngine:
         """See :class:`agentkv.Engine`.
 
         On a CPU without flash attention, matrix products take rows in groups of four and the rows left over by
-        another kernel: measured with Q4_1 and Q4_K_M weights, see ``agentkv bench exactness``.
+        another kernel: measured with Q4_1 and Q4_K_M weights, see ``agentkv bench exactness``, and on tiny models of
+        every kind of architecture, see ``agentkv bench architectures``.
         """
-        exact = not self.settings.flash_attention and not self.settings.gpu_layers
-        return 4 if exact and all(section.kind == "attention" for section in self.layout.sections) else 1
+        return 1 if self.settings.flash_attention or self.settings.gpu_layers else 4
 
     @property
     def lock(self) -> AbstractContextManager[bool]:

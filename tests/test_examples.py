@@ -1,0 +1,50 @@
+"""Every example runs with the fake engine, warnings as errors, and prints what its docstring says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+
+
+def run(name: str) -> str:
+    command = [sys.executable, "-W", "error", str(REPOSITORY / "examples" / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_skill_memory_routes_and_restores() -> None:
+    out = run("01_skill_memory.py")
+    assert "refund-policy -> refund-policy: RF-DUP" in out
+    assert "on-call-handover -> on-call-handover: 20 minutes" in out
+    assert "refund-policy -> refund-policy: GBP 65" in out
+    stored = {int(n) for n in re.findall(r"(\d+) tokens, exact", out)}
+    assert {int(n) for n in re.findall(r"(\d+) restored", out)} == stored
+    assert len(stored) == 2
+
+
+def test_langchain_chat_streams_the_answer_and_counts_the_cache() -> None:
+    out = run("02_langchain_chat.py")
+    assert out.startswith("RF-DUP\n")
+    assert re.search(r"'cache_read': [1-9]", out)
+    assert "'pick': 'refund-policy'" in out
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_short_and_says_how_it_is_run(example: Path) -> None:
+    text = example.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 45
+    assert f"python examples/{example.name} " in text
+
+
+def test_every_example_is_run_here() -> None:
+    text = (REPOSITORY / "tests" / "test_examples.py").read_text(encoding="utf-8")
+    assert [example.name for example in EXAMPLES if f'run("{example.name}")' not in text] == []
