@@ -11,8 +11,9 @@ the same bits as both read at once; ``agentkv bench exactness`` shows by how muc
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,7 @@ from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Engine, State
 from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS, chained, first_difference, greedy_hashes
-from agentkv.errors import IncompatibleFingerprint, InexactBlock, UnknownBlock, UsageError
+from agentkv.errors import EngineClosed, IncompatibleFingerprint, InexactBlock, UnknownBlock, UsageError
 from agentkv.hashing import block_id, sha256
 from agentkv.records import Exactness, Manifest, Probe, SegmentRef
 from agentkv.store.catalog import BlockStore
@@ -43,6 +44,25 @@ class Blocks:
     def __init__(self, engine: Engine, store: BlockStore) -> None:
         self.engine, self.store = engine, store
         self.fingerprint = engine.fingerprint()
+        self._busy = False
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """The live context for one piece of work, from empty to empty; other threads wait.
+
+        Raises UsageError on the thread that holds it already: a stream that has not been read to its end or closed
+        would go on in a context that is no longer its own.
+        """
+        with self.engine.lock:
+            if self._busy:
+                raise UsageError("an answer is still being streamed here; read it to its end or close it first")
+            self._busy = True
+            try:
+                yield
+            finally:
+                self._busy = False
+                with contextlib.suppress(EngineClosed):
+                    self.engine.clear()
 
     def id_of(self, tokens: Sequence[int], parent_id: str | None = None) -> str:
         """The id that ``tokens`` behind ``parent_id`` have under this engine; costs a hash."""
@@ -84,11 +104,8 @@ class Blocks:
         if known is not None:
             return Deposit(known, created=False)
         check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
-        with self.engine.lock:
-            try:
-                return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
-            finally:
-                self.engine.clear()
+        with self.exclusive():
+            return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
 
     def _read_prove_store(
         self,
@@ -196,14 +213,10 @@ class Blocks:
         """Whether the stored state still continues as at deposit: the probe repeated, no prefill."""
         if manifest.probe is None:
             return False
-        with self.engine.lock:
-            try:
-                self.graft(manifest)
-                return chained(greedy_hashes(self.engine, manifest.probe.token, manifest.probe.steps)) == (
-                    manifest.probe.sha256
-                )
-            finally:
-                self.engine.clear()
+        with self.exclusive():
+            self.graft(manifest)
+            hashes = greedy_hashes(self.engine, manifest.probe.token, manifest.probe.steps)
+            return chained(hashes) == manifest.probe.sha256
 
 
 def _ranges(manifest: Manifest | None) -> list[tuple[int, int]]:

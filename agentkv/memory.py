@@ -8,8 +8,6 @@ how many tokens went each way, counted at the decode call.
 from __future__ import annotations
 
 import difflib
-import hashlib
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,17 +15,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agentkv.blocks import Blocks, Deposit
-from agentkv.engine.base import Cancellation, Engine, Logits, Piece, Sampling
-from agentkv.engine.generate import check_window, generate
+from agentkv.engine.base import Cancellation, Engine, Sampling
+from agentkv.engine.generate import check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
 from agentkv.errors import UnknownBlock, UnknownSkill, UsageError
 from agentkv.hashing import sha256
-from agentkv.records import Decision, Manifest, NamedBlock, Timings, TokenCounts, Turn
+from agentkv.records import Decision, NamedBlock, Turn
 from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide, given
 from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
+from agentkv.turn import TurnInProgress
 
 DEFAULT_PREFIX = (
     "You are a helpful assistant. Answer the user's question briefly and exactly. "
@@ -163,6 +162,10 @@ class AgentMemory:
 
     def route(self, question: str) -> Decision:
         """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
+        with self.blocks.exclusive():
+            return self._route(question)
+
+    def _route(self, question: str) -> Decision:
         return decide(self.classifier, question, self._candidates())
 
     def _candidates(self) -> dict[str, Candidate]:
@@ -197,7 +200,7 @@ class AgentMemory:
         the manual instead of restoring it: the same prompt, the same ids, for comparison. Raises UnknownSkill,
         WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
         """
-        turn = _TurnInProgress(self, question, skill, graft)
+        turn = self._turn(question, skill, graft)
         for _ in turn.run(max_new, sampling, stop, grammar, cancellation):
             pass
         return turn.record()
@@ -215,11 +218,21 @@ class AgentMemory:
         cancellation: Cancellation | None = None,
     ) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
-        turn = _TurnInProgress(self, question, skill, graft)
+        turn = self._turn(question, skill, graft)
         for piece in turn.run(max_new, sampling, stop, grammar, cancellation):
             if piece.text:
                 yield piece.text
         yield turn.record()
+
+    def _turn(self, question: str | Sequence[Message], skill: str | Pick | None, graft: bool) -> TurnInProgress:
+        messages = [Message("user", question)] if isinstance(question, str) else list(question)
+        return TurnInProgress(
+            self.blocks,
+            messages[-1].content if messages else "",
+            decide=self._route if isinstance(skill, Pick) else lambda _: given(skill),
+            build=lambda pick: self.prompt(messages, pick),
+            graft=graft,
+        )
 
     def prompt(self, messages: Sequence[Message], name: str | None) -> Prompt:
         """The ids of a turn behind the block ``name``, or behind the agent prefix alone. Raises UnknownSkill."""
@@ -253,104 +266,3 @@ def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine
         return LlamaEngine.open(model, EngineSettings(**settings))
     except TypeError as error:
         raise UsageError(f"unknown engine setting: {error}") from error
-
-
-class _TurnInProgress:
-    """One turn: route → build ids → restore or read → generate → record."""
-
-    def __init__(
-        self, memory: AgentMemory, question: str | Sequence[Message], skill: str | Pick | None, graft: bool
-    ) -> None:
-        self._memory, self._skill, self._graft = memory, skill, graft
-        self._messages = [Message("user", question)] if isinstance(question, str) else list(question)
-        if not self._messages or not self._messages[-1].content.strip():
-            raise UsageError("the question is empty")
-        self._texts: list[str] = []
-        self._ids: list[int] = []
-        self._finish = "length"
-        self._digest = hashlib.sha256()
-        self._ms = {"route": 0.0, "restore": 0.0, "prefill": 0.0, "generate": 0.0}
-
-    def run(
-        self,
-        max_new: int,
-        sampling: Sampling | None,
-        stop: Sequence[str],
-        grammar: str | None,
-        cancellation: Cancellation | None,
-    ) -> Iterator[Piece]:
-        memory, engine = self._memory, self._memory.engine
-        with engine.lock:
-            # 1. Route.
-            if isinstance(self._skill, Pick):
-                self._decision = memory.route(self._messages[-1].content)
-            else:
-                self._decision = given(self._skill)
-            self._ms["route"] = self._decision.ms
-            # 2. Build the ids; nothing is decoded unless everything fits.
-            prompt = memory.prompt(self._messages, self._decision.pick)
-            check_window(len(prompt.prefix + prompt.manual), len(prompt.turn), max_new, engine.window)
-            before = (engine.counters.restored, engine.counters.decoded)
-            # 3. Restore what is stored of the chain, read the rest part by part.
-            logits = self._read(prompt, cancellation)
-            self._first = sha256(logits.data)
-            self._restored = engine.counters.restored - before[0]
-            self._prefilled = engine.counters.decoded - before[1]
-            # 4. Generate.
-            start = time.perf_counter()
-            for piece in generate(
-                engine,
-                logits,
-                max_new=max_new,
-                sampling=sampling,
-                stop=(*prompt.stops, *stop),
-                grammar=grammar,
-                cancellation=cancellation,
-                observe=lambda step: self._digest.update(step.data),
-            ):
-                self._keep(piece)
-                yield piece
-            self._ms["generate"] = (time.perf_counter() - start) * 1e3
-            engine.clear()
-
-    def _read(self, prompt: Prompt, cancellation: Cancellation | None) -> Logits:
-        blocks, engine = self._memory.blocks, self._memory.engine
-        parts = [part for part in (prompt.prefix, prompt.manual) if part]
-        start = time.perf_counter()
-        chain = blocks.stored_chain(parts) if self._graft else []
-        if chain:
-            blocks.graft(chain[-1])
-        else:
-            engine.clear()
-        self._block: Manifest | None = chain[-1] if chain else None
-        self._ms["restore"] = (time.perf_counter() - start) * 1e3
-        start = time.perf_counter()
-        for part in parts[len(chain) :]:
-            engine.extend(part, cancellation)
-        logits = engine.extend(prompt.turn, cancellation)
-        self._ms["prefill"] = (time.perf_counter() - start) * 1e3
-        return logits
-
-    def _keep(self, piece: Piece) -> None:
-        self._texts.append(piece.text)
-        if piece.token is not None:
-            self._ids.append(piece.token)
-        if piece.finish is not None:
-            self._finish = piece.finish
-
-    def record(self) -> Turn:
-        """The turn's record, once it has run to its end."""
-        return Turn.model_validate(
-            {
-                "text": "".join(self._texts).strip(),
-                "finish": self._finish,
-                "decision": self._decision,
-                "block_id": self._block.block_id if self._block else None,
-                "exactness": self._block.exactness if self._block else None,
-                "tokens": TokenCounts(restored=self._restored, prefilled=self._prefilled, generated=len(self._ids)),
-                "ms": Timings(**self._ms),
-                "first_logits_sha256": self._first,
-                "logits_sha256": self._digest.hexdigest(),
-                "token_ids": tuple(self._ids),
-            }
-        )

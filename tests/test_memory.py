@@ -178,6 +178,23 @@ def test_a_stream_that_is_dropped_leaves_the_next_turn_right(memory: AgentMemory
     assert memory.ask("What is the vault code?", skill="site-9").text == VAULTS["site-9"]
 
 
+def test_two_streams_never_share_a_context(memory: AgentMemory) -> None:
+    fill(memory)
+    stream = memory.stream("What is the vault code?", skill="site-2")
+    first = next(stream)
+    for intruder in (
+        lambda: memory.ask("What is the vault code?", skill="site-9"),
+        lambda: memory.route("site-9?"),
+        lambda: memory.deposit_text("new", "some text"),
+    ):
+        with pytest.raises(UsageError):
+            intruder()
+    *rest, turn = stream
+    assert "".join([str(first), *map(str, rest)]) == VAULTS["site-2"]
+    assert isinstance(turn, Turn)
+    assert memory.ask("What is the vault code?", skill="site-9").text == VAULTS["site-9"]
+
+
 def test_cancelling_leaves_the_next_turn_right(memory: AgentMemory) -> None:
     fill(memory)
     cancellation = Cancellation()

@@ -72,7 +72,7 @@ LAYERS = {
     "errors": 0, "records": 0, "hashing": 0, "fsio": 0, "_version": 0,
     "store": 1,
     "engine": 2,
-    "blocks": 3, "router": 4, "skills": 3,
+    "blocks": 3, "turn": 4, "router": 4, "skills": 3,
     "memory": 5,
     "flywheel": 6, "documents": 6, "evidence": 6,
     "bench": 7, "cli": 8,
