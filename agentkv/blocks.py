@@ -23,7 +23,16 @@ from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Engine, State
 from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS, chained, first_difference, greedy_hashes
-from agentkv.errors import EngineClosed, IncompatibleFingerprint, InexactBlock, UnknownBlock, UsageError
+from agentkv.errors import (
+    Cancelled,
+    CorruptBlock,
+    EngineClosed,
+    IncompatibleFingerprint,
+    InexactBlock,
+    MissingSegment,
+    UnknownBlock,
+    UsageError,
+)
 from agentkv.hashing import block_id, sha256
 from agentkv.records import Exactness, Manifest, Probe, SegmentRef
 from agentkv.store.catalog import BlockStore
@@ -100,12 +109,21 @@ class Blocks:
         if not len(tokens):
             raise UsageError("a block has at least one token")
         identity = self.id_of(tokens, parent.block_id if parent else None)
-        known = self.store.manifest(identity)
-        if known is not None:
+        known = self._sound(identity)
+        if known is not None and (allow_inexact or known.exactness is not Exactness.INEXACT):
             return Deposit(known, created=False)
         check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
         with self.exclusive():
             return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
+
+    def _sound(self, identity: str) -> Manifest | None:
+        """The stored block if every file of it is whole; a damaged one counts as none, so that a deposit mends it."""
+        try:
+            if self.store.manifest(identity) is None:
+                return None
+            return self.store.verify(identity, deep=False)
+        except (CorruptBlock, MissingSegment):
+            return None
 
     def _read_prove_store(
         self,
@@ -133,7 +151,8 @@ class Blocks:
         digest = sha256(state.blob.data)
         watch.lap("cut")
         # 3. Prove: the uninterrupted run against a restore of what will be stored.
-        probe, exactness = self._prove(identity, state, segments, tokens[len(tokens) // 2], allow_inexact)
+        token = tokens[len(tokens) // 2]
+        probe, exactness = self._prove(identity, state, segments, token, allow_inexact, cancellation)
         watch.lap("probe")
         # 4. Store: segments, then the manifest, which commits.
         manifest = Manifest(
@@ -148,6 +167,8 @@ class Blocks:
             exactness=exactness,
             probe=probe,
         )
+        if cancellation is not None and cancellation.requested:
+            raise Cancelled("a deposit")
         created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments})
         self.store.cache.put(identity, state, state.blob.nbytes)
         watch.lap("store")
@@ -160,14 +181,15 @@ class Blocks:
         segments: list[tuple[SegmentRef, NDArray[np.uint8]]],
         token: int,
         allow_inexact: bool,
+        cancellation: Cancellation | None,
     ) -> tuple[Probe, Exactness]:
-        fresh = greedy_hashes(self.engine, token, PROBE_STEPS)
+        fresh = greedy_hashes(self.engine, token, PROBE_STEPS, cancellation)
         assembly = blobs.Assembly(state.layout, len(state.tokens))
         for ref, raw in segments:
             assembly.place(ref, raw)
         self.engine.clear()
         self.engine.restore(State(state.tokens, state.layout, assembly.blob))
-        step = first_difference(fresh, greedy_hashes(self.engine, token, PROBE_STEPS))
+        step = first_difference(fresh, greedy_hashes(self.engine, token, PROBE_STEPS, cancellation))
         if step is not None and not allow_inexact:
             raise InexactBlock(identity, step, PROBE_STEPS)
         probe = Probe(steps=PROBE_STEPS, token=token, sha256=chained(fresh))

@@ -32,6 +32,7 @@ message that says what happened, where, and what to run or change next. A miss i
     │   ├── InvalidManual         50   file, line and reason
     │   └── UnknownSkill          51   not in the library; names the nearest
     ├── GuaranteeViolated         60   a benchmark saw its guarantee fail
+    ├── WorkerFailed              61   a benchmark's other process ended with an error
     └── Interrupted              130   Ctrl-C; what was committed stays
 """
 
@@ -324,6 +325,16 @@ class GuaranteeViolated(AgentKVError):
     """A benchmark measured the guarantee that it is there for, and it did not hold."""
 
     exit_code = 60
+
+
+class WorkerFailed(AgentKVError):
+    """A benchmark's other process ended with an error of its own, which it has printed."""
+
+    exit_code = 61
+
+    def __init__(self, target: str, code: int) -> None:
+        super().__init__(f"{target} ended with code {code} in its own process; its message is above")
+        self.target, self.code = target, code
 
 
 class Interrupted(AgentKVError):

@@ -7,6 +7,7 @@ how many tokens went each way, counted at the decode call.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine, Sampling
 from agentkv.engine.generate import check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
-from agentkv.errors import UnknownBlock, UnknownSkill, UsageError
+from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import Decision, NamedBlock, Turn
-from agentkv.router.base import Candidate, Classifier
+from agentkv.router.base import NONE, Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide, given
 from agentkv.skills.manual import Manual, load_manual
@@ -124,27 +127,37 @@ class AgentMemory:
     def _deposit(self, entry: _Entry, text: str, allow_inexact: bool, cancellation: Cancellation | None) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
         check_window(len(prompt.prefix) + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
+        named = self._name_record(entry, text, prompt)
         how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
         with self.engine.lock:
             parent = self.blocks.deposit(prompt.prefix, **how)
             deposit = self.blocks.deposit(prompt.manual, parent=parent.manifest, **how)
             if entry.description and isinstance(self.classifier, ChannelClassifier):
-                self.classifier.deposit_card("", "")
-                self.classifier.deposit_card(entry.name, entry.description)
-        fingerprint_id = self.blocks.fingerprint.id
-        self.store.set_name(
-            NamedBlock(
+                self.classifier.deposit_card("", "", allow_inexact=allow_inexact)
+                self.classifier.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
+        self.store.set_name(named)
+        self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
+        return deposit
+
+    def _name_record(self, entry: _Entry, text: str, prompt: Prompt) -> NamedBlock:
+        """The name's record, made before anything is read, so that a bad name costs nothing. Raises UsageError."""
+        if entry.name.casefold() == NONE:
+            raise UsageError(f"{NONE!r} is what the router says when no skill fits; choose another name")
+        try:
+            return NamedBlock(
                 kind=entry.kind,
                 name=entry.name,
-                fingerprint_id=fingerprint_id,
-                block_id=deposit.manifest.block_id,
+                fingerprint_id=self.blocks.fingerprint.id,
+                block_id=self.blocks.id_of(prompt.manual, self.blocks.id_of(prompt.prefix)),
                 description=entry.description,
-                source=entry.source,
+                source=entry.source.encode("utf-8", "replace").decode(),
                 source_sha256=sha256(text.encode()),
             )
-        )
-        self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, fingerprint_id)
-        return deposit
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UsageError(f"{first['loc'][0]} of {entry.name[:40]!r}: {first['msg']}") from error
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{entry.name[:40]!r} holds text that is no valid Unicode") from error
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -155,6 +168,10 @@ class AgentMemory:
     def _named(self, name: str) -> NamedBlock:
         stored = {entry.name: entry for entry in self.names()}
         if name not in stored:
+            for entry in self.store.names():
+                difference = self._foreign(entry) if entry.name == name else None
+                if difference is not None:
+                    raise IncompatibleFingerprint(*difference)
             raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
         return stored[name]
 
@@ -166,21 +183,43 @@ class AgentMemory:
             return self._route(question)
 
     def _route(self, question: str) -> Decision:
-        return decide(self.classifier, question, self._candidates())
+        live, left_out = self._candidates()
+        decision = decide(self.classifier, question, live)
+        return decision.model_copy(update={"left_out": left_out}) if left_out else decision
 
-    def _candidates(self) -> dict[str, Candidate]:
-        """The live labels: what has a description and a block, with the text that the block was made from."""
+    def _candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
+        """The live labels with what is known of them, and the names that cannot be candidates, with the reason."""
         live: dict[str, Candidate] = {}
-        for entry in self.names():
-            manifest = self.store.manifest(entry.block_id) if entry.description else None
-            if manifest is None:
+        left_out: dict[str, str] = {}
+        for entry in self.store.names():
+            if not entry.description:
                 continue
-            text = self._texts.get(entry.block_id)
-            if text is None:
-                text = b"".join(map(self.engine.token_bytes, manifest.tokens)).decode("utf-8", "replace")
-                self._texts[entry.block_id] = text
-            live[entry.name] = Candidate(entry.description, text)
-        return live
+            try:
+                difference = self._foreign(entry)
+                if difference is not None:
+                    left_out[entry.name] = f"stored with {difference[0]} = {difference[1]}, here it is {difference[2]}"
+                    continue
+                live[entry.name] = Candidate(entry.description, self._text_of(entry.block_id))
+            except (StoreError, UsageError) as error:
+                left_out[entry.name] = error.message
+        return live, {name: reason for name, reason in left_out.items() if name not in live}
+
+    def _foreign(self, entry: NamedBlock) -> tuple[str, Any, Any] | None:
+        """The field by which the name's block is not of this engine, with both values; None if it is."""
+        if entry.fingerprint_id == self.blocks.fingerprint.id:
+            return None
+        manifest = self.store.manifest(entry.block_id)
+        return manifest.fingerprint.first_difference(self.blocks.fingerprint) if manifest else None
+
+    def _text_of(self, block_id: str) -> str:
+        """The text of a block's own tokens. Raises UnknownBlock, CorruptBlock, UsageError for foreign token ids."""
+        if block_id not in self._texts:
+            manifest = self.store.manifest(block_id)
+            if manifest is None:
+                raise UnknownBlock(block_id, "Its name points to nothing; deposit it again.")
+            parts = map(self.engine.token_bytes, manifest.tokens)
+            self._texts[block_id] = b"".join(parts).decode("utf-8", "replace")
+        return self._texts[block_id]
 
     def ask(
         self,
@@ -192,6 +231,7 @@ class AgentMemory:
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         grammar: str | None = None,
+        logprobs: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Turn:
         """Answer one question and return the turn's whole record.
@@ -201,7 +241,7 @@ class AgentMemory:
         WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
         """
         turn = self._turn(question, skill, graft)
-        for _ in turn.run(max_new, sampling, stop, grammar, cancellation):
+        for _ in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             pass
         return turn.record()
 
@@ -215,11 +255,12 @@ class AgentMemory:
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         grammar: str | None = None,
+        logprobs: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
         turn = self._turn(question, skill, graft)
-        for piece in turn.run(max_new, sampling, stop, grammar, cancellation):
+        for piece in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             if piece.text:
                 yield piece.text
         yield turn.record()
@@ -262,7 +303,7 @@ def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine
     from agentkv.engine.llama import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
-    try:
-        return LlamaEngine.open(model, EngineSettings(**settings))
-    except TypeError as error:
-        raise UsageError(f"unknown engine setting: {error}") from error
+    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(EngineSettings)})
+    if unknown:
+        raise UsageError(f"unknown engine setting: {', '.join(unknown)}")
+    return LlamaEngine.open(model, EngineSettings(**settings))

@@ -134,11 +134,11 @@ class Manifest(Record):
 class NamedBlock(Record):
     """A name for a block under one fingerprint: what listing and routing work on.
 
-    ``kind``: ``skill``, ``text``, ``prefix`` or ``card``. ``source_sha256`` is over the text that was deposited.
+    ``kind``: ``skill`` or ``text``. ``source_sha256`` is over the text that was deposited.
     """
 
     format: Literal[1] = 1
-    kind: Literal["skill", "text", "prefix", "card"]
+    kind: Literal["skill", "text"]
     name: Annotated[str, Field(min_length=1, max_length=512)]
     fingerprint_id: Sha256
     block_id: Sha256
@@ -152,6 +152,7 @@ class Decision(Record):
 
     ``raw_pick`` is the classifier's unedited answer; ``pick`` the name that was grafted, or None for no block;
     ``fallback`` why the two differ, or None. ``scores``: by label, best first, in the classifier's unit.
+    ``left_out``: names that could not be candidates, and why (damaged, or stored for another fingerprint).
     """
 
     raw_pick: str
@@ -161,6 +162,7 @@ class Decision(Record):
     classifier: str
     tokens: Count
     ms: float
+    left_out: dict[str, str] = {}
 
 
 class TokenCounts(Record):
@@ -186,15 +188,21 @@ class Timings(Record):
 
 
 class Turn(Record):
-    """The record of one answered request."""
+    """The record of one answered request.
+
+    ``not_restored``: why some of prefix and manual was read instead of restored; None when all of it was restored.
+    ``logprobs``: natural-log probability of each token before sampling, where asked for.
+    """
 
     text: str
-    finish: Literal["stop", "length", "stop_string", "grammar"]
+    finish: Literal["stop", "length", "stop_string"]
     decision: Decision
     block_id: Sha256 | None
     exactness: Exactness | None
+    not_restored: str | None
     tokens: TokenCounts
     ms: Timings
     first_logits_sha256: Sha256
     logits_sha256: Sha256
     token_ids: tuple[TokenId, ...]
+    logprobs: tuple[float, ...] | None = None

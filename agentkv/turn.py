@@ -36,6 +36,7 @@ class TurnInProgress:
         self._blocks, self._question, self._decide, self._build, self._graft = blocks, question, decide, build, graft
         self._texts: list[str] = []
         self._ids: list[int] = []
+        self._logprobs: list[float] = []
         self._finish = "length"
         self._digest = hashlib.sha256()
         self._ms = {"route": 0.0, "restore": 0.0, "prefill": 0.0, "generate": 0.0}
@@ -47,6 +48,7 @@ class TurnInProgress:
         stop: Sequence[str],
         grammar: str | None,
         cancellation: Cancellation | None,
+        logprobs: bool = False,
     ) -> Iterator[Piece]:
         engine = self._blocks.engine
         with self._blocks.exclusive():
@@ -71,6 +73,7 @@ class TurnInProgress:
                 sampling=sampling,
                 stop=(*prompt.stops, *stop),
                 grammar=grammar,
+                logprobs=logprobs,
                 cancellation=cancellation,
                 observe=lambda step: self._digest.update(step.data),
             ):
@@ -88,6 +91,7 @@ class TurnInProgress:
         else:
             engine.clear()
         self._block: Manifest | None = chain[-1] if chain else None
+        self._not_restored = self._reason(len(chain), len(parts))
         self._ms["restore"] = (time.perf_counter() - start) * 1e3
         start = time.perf_counter()
         for part in parts[len(chain) :]:
@@ -96,10 +100,19 @@ class TurnInProgress:
         self._ms["prefill"] = (time.perf_counter() - start) * 1e3
         return logits
 
+    def _reason(self, restored: int, parts: int) -> str | None:
+        if restored == parts:
+            return None
+        if not self._graft:
+            return "asked to read"
+        return "the agent prefix is not stored" if restored == 0 else "the manual is not stored behind this prefix"
+
     def _keep(self, piece: Piece) -> None:
         self._texts.append(piece.text)
         if piece.token is not None:
             self._ids.append(piece.token)
+        if piece.logprob is not None:
+            self._logprobs.append(piece.logprob)
         if piece.finish is not None:
             self._finish = piece.finish
 
@@ -112,10 +125,12 @@ class TurnInProgress:
                 "decision": self._decision,
                 "block_id": self._block.block_id if self._block else None,
                 "exactness": self._block.exactness if self._block else None,
+                "not_restored": self._not_restored,
                 "tokens": TokenCounts(restored=self._restored, prefilled=self._prefilled, generated=len(self._ids)),
                 "ms": Timings(**self._ms),
                 "first_logits_sha256": self._first,
                 "logits_sha256": self._digest.hexdigest(),
                 "token_ids": tuple(self._ids),
+                "logprobs": tuple(self._logprobs) or None,
             }
         )

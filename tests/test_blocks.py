@@ -165,3 +165,52 @@ def test_states_come_from_ram_the_second_time(blocks: Blocks) -> None:
     first = again.state(manifest)
     assert again.state(manifest) is first
     assert np.array_equal(first.blob, blocks.state(manifest).blob)
+
+
+def damage(blocks: Blocks, how: str) -> None:
+    root = blocks.store.root
+    segments = sorted((root / "segments").rglob("*.seg"))
+    if how == "lost segment":
+        segments[0].unlink()
+    elif how == "flipped bit":
+        data = bytearray(segments[-1].read_bytes())
+        data[-40] ^= 1
+        segments[-1].write_bytes(data)
+    else:
+        for manifest in (root / "manifests").rglob("*.json"):
+            manifest.write_bytes(manifest.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize("how", ["lost segment", "flipped bit", "grown manifest"])
+def test_a_repeated_deposit_mends_a_damaged_block(blocks: Blocks, how: str) -> None:
+    manifest = blocks.deposit(MANUAL).manifest
+    damage(blocks, how)
+    again = other(blocks)
+    again.deposit(MANUAL)
+    mended = other(blocks)
+    mended.store.verify(manifest.block_id)
+    assert mended.reprove(manifest)
+
+
+def test_an_inexact_block_is_not_handed_out_unasked(tmp_path: Path) -> None:
+    blocks = Blocks(FakeEngine(diverge_after=4), BlockStore(tmp_path))
+    blocks.deposit(MANUAL, allow_inexact=True)
+    assert not blocks.deposit(MANUAL, allow_inexact=True).created
+    with pytest.raises(InexactBlock):
+        blocks.deposit(MANUAL)
+
+
+def test_a_cancellation_during_the_proof_stores_nothing(blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentkv.engine.base import Cancellation
+
+    cancellation, capture = Cancellation(), blocks.engine.capture
+
+    def capture_and_cancel() -> object:
+        state = capture()
+        cancellation.cancel()
+        return state
+
+    monkeypatch.setattr(blocks.engine, "capture", capture_and_cancel)
+    with pytest.raises(Cancelled):
+        blocks.deposit(MANUAL, cancellation=cancellation)
+    assert list(blocks.store.block_ids()) == []

@@ -7,7 +7,15 @@ import pytest
 from agentkv import AgentMemory, FakeEngine, Turn
 from agentkv.engine.base import Cancellation
 from agentkv.engine.prompt import Message
-from agentkv.errors import Cancelled, InvalidManual, UnknownSkill, UsageError, WindowOverflow
+from agentkv.errors import (
+    Cancelled,
+    IncompatibleFingerprint,
+    InexactBlock,
+    InvalidManual,
+    UnknownSkill,
+    UsageError,
+    WindowOverflow,
+)
 from agentkv.router.base import NONE, Classification
 from agentkv.router.classifier import SHORTLIST
 from tests.engine.contract import HOSTILE
@@ -222,3 +230,86 @@ def test_bad_requests_are_typed_errors(memory: AgentMemory, tmp_path: Path) -> N
         memory.deposit_skill(tmp_path)
     with pytest.raises(UsageError):
         AgentMemory(tmp_path / "s", FakeEngine(), window=5)
+
+
+def test_the_label_for_no_skill_is_no_name(memory: AgentMemory) -> None:
+    for name in (NONE, NONE.upper()):
+        with pytest.raises(UsageError):
+            memory.deposit_text(name, "some text", "A description.")
+
+
+@pytest.mark.parametrize("pick", ["Parse-PDF", "parse-pdf"])
+def test_names_that_differ_in_case_are_two_names(tmp_path: Path, pick: str) -> None:
+    memory = AgentMemory(tmp_path, FakeEngine(replies=lambda p: p.rpartition("It is ")[2][:2]), classifier=Fixed(pick))
+    memory.deposit_text("Parse-PDF", "It is A1.", "Upper.")
+    memory.deposit_text("parse-pdf", "It is b2.", "Lower.")
+    turn = memory.ask("Which?")
+    assert (turn.decision.pick, turn.text) == (pick, {"Parse-PDF": "A1", "parse-pdf": "b2"}[pick])
+
+
+def test_a_turn_says_why_something_was_read(memory: AgentMemory) -> None:
+    fill(memory)
+    assert memory.ask("Code?", skill="site-1").not_restored is None
+    assert memory.ask("Code?", skill="site-1", graft=False).not_restored == "asked to read"
+    other = AgentMemory(memory.store.root, FakeEngine(replies=vault_reply), prefix="You are terse.\n")
+    assert other.ask("Code?", skill="site-1").not_restored == "the agent prefix is not stored"
+    other.deposit_text("new", "text")
+    assert other.ask("Code?", skill="site-1").not_restored == "the manual is not stored behind this prefix"
+
+
+def test_names_of_another_fingerprint_are_said_to_be_that(memory: AgentMemory) -> None:
+    fill(memory)
+    foreign = AgentMemory(memory.store.root, FakeEngine(weights="changed", replies=vault_reply))
+    with pytest.raises(IncompatibleFingerprint) as caught:
+        foreign.ask("Code?", skill="site-1")
+    assert caught.value.field == "model_sha256"
+    decision = foreign.route("the vault of site-1")
+    assert decision.pick is None
+    assert set(decision.left_out) == set(VAULTS)
+    assert all("model_sha256" in reason for reason in decision.left_out.values())
+
+
+def test_one_damaged_name_does_not_stop_the_others(memory: AgentMemory) -> None:
+    fill(memory)
+    entry = next(e for e in memory.names() if e.name == "site-4")
+    (file,) = (memory.store.root / "manifests").rglob(f"{entry.block_id}.json")
+    file.write_bytes(file.read_bytes() + b"x")
+    again = AgentMemory(memory.store.root, FakeEngine(replies=vault_reply))
+    decision = again.route("The vault of site-5?")
+    assert set(decision.left_out) == {"site-4"}
+    assert again.ask("Code?", skill="site-5").text == VAULTS["site-5"]
+    again.deposit_text("site-4", f"The vault code of site-4 is {VAULTS['site-4']}.", "The vault of site-4.")
+    assert again.route("The vault of site-5?").left_out == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "description"),
+    [("n" * 600, "t", ""), ("n", "t", "d" * 5000), ("n", "te\udcffxt", ""), ("n\udcff", "t", "d")],
+)
+def test_a_bad_name_or_text_costs_nothing(memory: AgentMemory, name: str, text: str, description: str) -> None:
+    with pytest.raises(UsageError):
+        memory.deposit_text(name, text, description)
+    assert memory.engine.counters.decoded == 0
+
+
+def test_an_inexact_model_can_be_used_on_request(tmp_path: Path) -> None:
+    memory = AgentMemory(tmp_path, FakeEngine(diverge_after=3, replies=vault_reply))
+    with pytest.raises(InexactBlock):
+        memory.deposit_text("a", "some text", "d")
+    memory.deposit_text("a", "some text", "d", allow_inexact=True)
+    assert memory.ask("?", skill="a").exactness == "inexact"
+
+
+def test_a_window_too_small_for_cards_routes_by_words(tmp_path: Path) -> None:
+    memory = AgentMemory(tmp_path, FakeEngine(window=700, replies=vault_reply))
+    memory.deposit_text("site-1", "The vault code is 71018.", "d" * 560)
+    small = AgentMemory(tmp_path, FakeEngine(window=600, replies=vault_reply))
+    assert small.route("Which vault code?").scores["site-1"] > 0
+
+
+def test_logprobs_come_with_the_turn_where_asked_for(memory: AgentMemory) -> None:
+    fill(memory)
+    turn = memory.ask("Code?", skill="site-1", logprobs=True)
+    assert turn.logprobs is not None
+    assert len(turn.logprobs) == turn.tokens.generated
+    assert memory.ask("Code?", skill="site-1").logprobs is None

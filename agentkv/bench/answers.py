@@ -1,8 +1,8 @@
 """``agentkv bench answers``: the labelled questions of every skill, routed, answered from a graft and from re-reading.
 
 What is shown: routed rightly, answered rightly (the accepted string is in the reply), both with Wilson 95 % intervals,
-and whether the grafted turn is the re-read one: the same token ids and the same SHA-256 over every step's logits.
-Questions that no skill covers show how often the router abstains.
+and whether the grafted turn, with prefix and manual restored, is the re-read one: the same token ids and the same
+SHA-256 over every step's logits. Questions that no skill covers show how often the router abstains.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _skill(
                 "right": contains_answer(turn.text, route.answers),
                 "identical": None
                 if again is None
-                else (again.token_ids, again.logits_sha256) == (turn.token_ids, turn.logits_sha256),
+                else turn.not_restored is None
+                and (again.token_ids, again.logits_sha256) == (turn.token_ids, turn.logits_sha256),
                 "logits_sha256": turn.logits_sha256,
                 "tokens": turn.tokens.model_dump(),
                 "ms": turn.ms.model_dump(),

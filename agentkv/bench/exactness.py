@@ -68,7 +68,9 @@ def check(result: dict[str, Any]) -> None:
         if row["equal_steps"] != STEPS:
             raise GuaranteeViolated(f"n = {row['n']}: only {row['equal_steps']} of {STEPS} steps are equal")
     own = result["samples"]["0"]
-    if own["kl_p99"] != 0 or own["argmax_flips"]:
+    if not all(row["recaptured_equal"] for row in result["lengths"]):
+        raise GuaranteeViolated("a restored state was not captured again as the same bytes")
+    if own["equal"] != own["n"]:
         raise GuaranteeViolated(f"own-position grafts differ from fresh readings: {own}")
     window = result["sliding_window"]
     past = [row for row in result["lengths"] if window and row["n"] > window + 100]

@@ -11,15 +11,9 @@ import subprocess
 import sys
 from typing import Any
 
-from agentkv.errors import AgentKVError
+from agentkv.errors import AgentKVError, WorkerFailed
 
 _PREFIX = "agentkv.bench."
-
-
-class WorkerFailed(AgentKVError):
-    """The other process ended with an error of its own, which it has printed."""
-
-    exit_code = 61
 
 
 def in_new_process(target: str, payload: dict[str, Any]) -> Any:
@@ -27,7 +21,7 @@ def in_new_process(target: str, payload: dict[str, Any]) -> Any:
     command = [sys.executable, "-m", "agentkv.bench.process", target]
     done = subprocess.run(command, input=json.dumps(payload), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise WorkerFailed(f"{target} ended with code {done.returncode} in its own process; its output is above")
+        raise WorkerFailed(target, done.returncode)
     return json.loads(done.stdout)
 
 
@@ -35,7 +29,11 @@ def main() -> int:
     """Entry point of the new process."""
     module, _, function = sys.argv[1].partition(":")
     work = getattr(importlib.import_module(_PREFIX + module), function)
-    result = work(json.loads(sys.stdin.read()))
+    try:
+        result = work(json.loads(sys.stdin.read()))
+    except AgentKVError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return error.exit_code
     sys.stdout.write(json.dumps(result))
     return 0
 

@@ -23,7 +23,7 @@ from agentkv.engine import layout as blobs
 from agentkv.engine.base import State
 from agentkv.engine.llama import LlamaEngine
 from agentkv.engine.settings import EngineSettings
-from agentkv.errors import GuaranteeViolated
+from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.hashing import canonical_json
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
@@ -43,6 +43,8 @@ def run(
     with tempfile.TemporaryDirectory(prefix="agentkv-subsidy-", dir=folder) as temporary:
         train = _train_window(model, options)
         fit = [n for n in lengths if n + 64 <= train]
+        if not fit:
+            raise UsageError(f"no length fits the trained window of {train:,} tokens")
         options["window"] = options["window"] or min(train, -(-(max(fit) + 64) // 256) * 256)
         with LlamaEngine.open(model, EngineSettings(**options)) as engine:
             rows = [_measure(engine, n, Path(temporary) / str(n)) for n in fit]

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkv.errors import UsageError
 from agentkv.records import Fingerprint, StateLayout
 
 Logits = NDArray[np.float32]
@@ -35,13 +36,24 @@ class State:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. ``temperature`` 0 is greedy: the largest logit, the lowest id on a tie."""
+    """How the next token is chosen. ``temperature`` 0 is greedy: the largest logit, the lowest id on a tie.
+
+    Raises UsageError for a value out of range.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature <= 100:
+            raise UsageError(f"temperature must be 0 to 100, not {self.temperature}")
+        if not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
+            raise UsageError(f"top_p must be in (0, 1] and min_p in [0, 1], not {self.top_p} and {self.min_p}")
+        if self.top_k < 0 or not 0 <= self.seed < 2**32:
+            raise UsageError(f"top_k must be ≥ 0 and seed 0 to 2**32 - 1, not {self.top_k} and {self.seed}")
 
 
 @dataclass(frozen=True)

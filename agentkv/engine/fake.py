@@ -116,14 +116,17 @@ class FakeEngine:
 
     def token_bytes(self, token: int) -> bytes:
         """See :class:`agentkv.Engine`."""
+        self._check_ids([token])
         return bytes([token]) if token < 256 else b""
 
     def is_end(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
+        self._check_ids([token])
         return token == END
 
     def is_control(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
+        self._check_ids([token])
         return token >= 256
 
     def clear(self) -> None:
@@ -164,9 +167,13 @@ class FakeEngine:
         self._open()
         if not len(tokens):
             raise UsageError("at least one token has to be evaluated: a state holds no logits")
+        self._check_ids(tokens)
+        check_window(len(self._tokens), len(tokens), 0, self.window)
+
+    @staticmethod
+    def _check_ids(tokens: Sequence[int]) -> None:
         if not all(0 <= token < N_VOCAB for token in tokens):
             raise UsageError(f"token ids must be 0 to {N_VOCAB - 1}")
-        check_window(len(self._tokens), len(tokens), 0, self.window)
 
     def _append(self, token: int) -> None:
         """Write one token's rows; each row follows from the row before it, as in a causal model."""
@@ -279,7 +286,14 @@ class FakeSampler:
             return int(logits.argmax())
         wide = logits.astype(np.float64) / self._sampling.temperature
         weights = np.exp(wide - wide.max())
-        return int(self._random.choice(len(weights), p=weights / weights.sum()))
+        weights /= weights.sum()
+        order = np.argsort(-weights, kind="stable")
+        kept = weights[order] >= self._sampling.min_p * weights.max()
+        kept &= np.cumsum(weights[order]) - weights[order] < self._sampling.top_p
+        if self._sampling.top_k:
+            kept[self._sampling.top_k :] = False
+        chosen = order[kept]
+        return int(self._random.choice(chosen, p=weights[chosen] / weights[chosen].sum()))
 
     def close(self) -> None:
         """Nothing to release."""

@@ -27,6 +27,7 @@ from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
 from agentkv.engine.fingerprint import llama_fingerprint
 from agentkv.engine.generate import check_window
+from agentkv.engine.models.gguf import gguf_check
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.settings import KV_TYPES, EngineSettings
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
@@ -124,6 +125,7 @@ class LlamaEngine:
     def _load_lora(self) -> list[str]:
         ids = []
         for file, scale in self.settings.lora:
+            gguf_check(file)
             adapter = llama_cpp.llama_adapter_lora_init(self._model, str(file).encode())
             if not adapter:
                 self.close()
@@ -259,6 +261,7 @@ class LlamaEngine:
     def token_bytes(self, token: int) -> bytes:
         """See :class:`agentkv.Engine`."""
         self._open()
+        self._check_ids([token])
         return self._piece(token, special=False)
 
     def _piece(self, token: int, special: bool) -> bytes:
@@ -271,10 +274,12 @@ class LlamaEngine:
 
     def is_end(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
+        self._check_ids([token])
         return bool(llama_cpp.llama_vocab_is_eog(self._vocab, token))
 
     def is_control(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
+        self._check_ids([token])
         return bool(llama_cpp.llama_vocab_is_control(self._vocab, token))
 
     def sampler(self, sampling: Sampling, grammar: str | None = None) -> LlamaSampler:
@@ -318,12 +323,16 @@ class LlamaEngine:
                 parts.append(rows[np.arange(len(targets)), targets] - total)
             return np.concatenate(parts)
 
+    def _check_ids(self, tokens: Sequence[int]) -> None:
+        """Native code indexes its tables by token id without looking."""
+        if not all(0 <= token < self.info.n_vocab for token in tokens):
+            raise UsageError(f"token ids must be 0 to {self.info.n_vocab - 1}")
+
     def _check_extension(self, tokens: Sequence[int]) -> Any:
         context = self._open()
         if not len(tokens):
             raise UsageError("at least one token has to be evaluated: a state holds no logits")
-        if not all(0 <= token < self.info.n_vocab for token in tokens):
-            raise UsageError(f"token ids must be 0 to {self.info.n_vocab - 1}")
+        self._check_ids(tokens)
         check_window(len(self._tokens), len(tokens), 0, self.window)
         return context
 
@@ -410,6 +419,8 @@ class LlamaEngine:
         n_tokens = len(state.tokens)
         if not n_tokens:
             raise InvalidState("it has no tokens")
+        if not all(0 <= token < self.info.n_vocab for token in state.tokens):
+            raise InvalidState("it holds token ids that this model does not have")
         check_window(n_tokens, 1, 0, self.window)
         mine, theirs = self.layout, state.layout
         if any(section.kind == "opaque" for section in mine.sections):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 
-from agentkv.engine.base import Engine
+from agentkv.engine.base import Cancellation, Engine
 from agentkv.hashing import sha256
 
 PROBE_STEPS = 32
 
 
-def greedy_hashes(engine: Engine, token: int, steps: int) -> list[str]:
+def greedy_hashes(engine: Engine, token: int, steps: int, cancellation: Cancellation | None = None) -> list[str]:
     """SHA-256 of the float32 logits after each of ``steps`` greedy steps, the first of which decodes ``token``."""
     hashes = []
     for _ in range(steps):
-        logits = engine.extend([token])
+        logits = engine.extend([token], cancellation)
         hashes.append(sha256(logits.data))
         token = int(logits.argmax())
     return hashes

@@ -8,6 +8,8 @@ Prefix and manual are filled up with newlines to a multiple of the engine's ``al
 the groups of rows that the kernels take together, and the parts read one after the other give the same bits as the
 whole prompt read at once.
 
+A template that asks for today's date is given a fixed one, so that a block's ids do not change over night.
+
 Not guaranteed: that the ids equal those of the rendered prompt tokenised as one string. They may differ at a seam;
 block ids + turn ids *is* the prompt, for the fresh reading and the graft alike.
 """

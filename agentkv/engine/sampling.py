@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -17,10 +18,11 @@ from llama_cpp.llama_grammar import json_schema_to_gbnf
 from numpy.typing import NDArray
 
 from agentkv.engine.base import Logits, Sampling
-from agentkv.errors import InvalidGrammar, UsageError
+from agentkv.errors import InvalidGrammar
 
 _CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
-_MAX_GRAMMAR = 1 << 20
+_MAX_GRAMMAR, _MAX_RULES, _MAX_DEPTH = 1 << 18, 4096, 100
+"""llama.cpp's grammar code is recursive and its stack is the process's: what is deeper never reaches it."""
 
 
 @cache
@@ -32,16 +34,6 @@ def json_grammar(schema: str) -> str:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidGrammar(f"JSON schema: {error!r}") from error
     return grammar
-
-
-def check_sampling(sampling: Sampling) -> None:
-    """Raise UsageError for a setting outside its range."""
-    if not 0 <= sampling.temperature <= 100:
-        raise UsageError(f"temperature must be 0 to 100, not {sampling.temperature}")
-    if not 0 < sampling.top_p <= 1 or not 0 <= sampling.min_p <= 1:
-        raise UsageError(f"top_p must be in (0, 1] and min_p in [0, 1], not {sampling.top_p} and {sampling.min_p}")
-    if sampling.top_k < 0 or not 0 <= sampling.seed < 2**32:
-        raise UsageError(f"top_k must be ≥ 0 and seed 0 to 2**32 - 1, not {sampling.top_k} and {sampling.seed}")
 
 
 class _Candidates:
@@ -75,7 +67,6 @@ class LlamaSampler:
     """The :class:`~agentkv.engine.base.Sampler` of a llama.cpp vocabulary."""
 
     def __init__(self, vocab: int, sampling: Sampling, grammar: str | None) -> None:
-        check_sampling(sampling)
         self._chain = None if sampling.temperature == 0 else _chain(sampling)
         try:
             self._grammar = None if grammar is None else _grammar(vocab, grammar)
@@ -135,7 +126,21 @@ def _grammar(vocab: int, grammar: str) -> Any:
     encoded = grammar.encode()
     if not encoded or len(encoded) > _MAX_GRAMMAR or b"\0" in encoded:
         raise InvalidGrammar(f"{len(encoded):,} bytes; 1 to {_MAX_GRAMMAR:,} without NUL are accepted")
+    if grammar.count("::=") > _MAX_RULES or _depth(grammar) > _MAX_DEPTH:
+        raise InvalidGrammar(f"more than {_MAX_RULES:,} rules, or groups more than {_MAX_DEPTH} deep")
     native = llama_cpp.llama_sampler_init_grammar(vocab, encoded, b"root")
     if not native:
         raise InvalidGrammar("it does not parse as GBNF with a rule `root`")
     return native
+
+
+_LITERALS = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*', re.S)
+
+
+def _depth(grammar: str) -> int:
+    """How deep groups are nested, outside literals, character classes and comments."""
+    depth = deepest = 0
+    for char in _LITERALS.sub("", grammar):
+        depth += (char == "(") - (char == ")")
+        deepest = max(deepest, depth)
+    return deepest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 NONE = "none of these"
-"""The label for "no skill fits". It holds spaces, which a skill's name cannot."""
+"""The label for "no skill fits"; a skill or text of this name is refused at deposit."""
 
 
 @dataclass(frozen=True)

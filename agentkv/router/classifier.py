@@ -45,9 +45,9 @@ class ChannelClassifier:
         self._prompts = PromptBuilder(blocks.engine)
         self._index_of: tuple[dict[str, str], LexicalIndex] = ({}, LexicalIndex({}))
 
-    def deposit_card(self, name: str, description: str) -> Deposit:
+    def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> Deposit:
         """Store the card's block; a hash if it is there."""
-        return self._blocks.deposit(self._card(name, description)[:-1])
+        return self._blocks.deposit(self._card(name, description)[:-1], allow_inexact=allow_inexact)
 
     def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         """See :class:`agentkv.router.base.Classifier`; scores are in nats a token, of the shortlist and NONE."""
@@ -57,6 +57,10 @@ class ChannelClassifier:
             return Classification(NONE, {NONE: self._margin}, 0)
         words = self._index(candidates).similarity(question)
         shortlist = sorted(candidates, key=lambda label: (-words[label], label))[:SHORTLIST]
+        longest = max(len(self._card(label, candidates[label].description)) for label in shortlist)
+        ids = ids[: max(0, engine.window - longest)]
+        if not ids:  # no card fits beside a question: words alone decide
+            return self._ranked({label: self._lexical_weight * words[label] for label in shortlist}, 0)
         with engine.lock:
             before = engine.counters.decoded
             prior = self._log_likelihood("", "", ids)
@@ -67,6 +71,9 @@ class ChannelClassifier:
             label: (likelihood - prior) / len(ids) + self._lexical_weight * words[label]
             for label, likelihood in channel.items()
         }
+        return self._ranked(scores, tokens)
+
+    def _ranked(self, scores: Mapping[str, float], tokens: int) -> Classification:
         ranked = sorted({**scores, NONE: self._margin}.items(), key=lambda item: (-item[1], item[0]))
         return Classification(ranked[0][0], dict(ranked), tokens)
 

@@ -1,6 +1,7 @@
 """From a classifier's raw pick to what is grafted: one documented normalisation, then a policy, all on record.
 
-Normalisation: surrounding white space off, then casefold, compared as a whole with the live labels. No prefix, no
+Normalisation: the very label, else surrounding white space off, then casefold, compared as a whole with the live
+labels and only if one matches. No prefix, no
 substring, no index. Whatever else was picked goes to the fallback: no block, with the reason.
 """
 
@@ -14,7 +15,9 @@ from agentkv.router.base import NONE, Candidate, Classifier
 
 
 def normalised(pick: str, labels: Collection[str]) -> str | None:
-    """The live label that ``pick`` names, or None."""
+    """The live label that ``pick`` names, or None; the very label comes before one that differs in case."""
+    if pick == NONE or pick in labels:
+        return None if pick == NONE else pick
     wanted = pick.strip().casefold()
     matches = [label for label in labels if label.casefold() == wanted]
     return matches[0] if len(matches) == 1 else None

@@ -25,6 +25,7 @@ FILE_NAME = "SKILL.md"
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_NAME, MAX_DESCRIPTION = 64, 1024
 _FIELDS = {"name", "description", "license", "compatibility", "metadata", "allowed-tools"}
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _PLAIN_VALUE = re.compile(
     r"^([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!])(.*\S)[ \t]*$|^([A-Za-z][\w-]*):[ \t]+(\[.*[^\]\s])[ \t]*$"
 )
@@ -118,8 +119,9 @@ def decode_text(file: Path, data: bytes) -> str:
         raise InvalidManual(file, "the file is empty")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff") or (len(data) > 3 and data[1::2].count(0) > len(data) // 4):
         raise InvalidManual(file, "the file is in UTF-16; save it as UTF-8")
-    if b"\0" in data:
-        raise InvalidManual(file, "the file is binary, not text", data[: data.index(b"\0")].count(b"\n") + 1)
+    control = _CONTROL.search(data)
+    if control:
+        raise InvalidManual(file, "the file is binary, not text", data[: control.start()].count(b"\n") + 1)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -140,12 +142,13 @@ def _split(file: Path, text: str) -> tuple[list[str], str, int]:
 
 
 def _parse_header(file: Path, header: list[str]) -> dict[str, Any]:
+    # Besides its own errors, yaml lets through ValueError for impossible dates and numbers, and RecursionError.
     try:
         fields = yaml.safe_load("\n".join(header))
-    except yaml.YAMLError as strict:
+    except (yaml.YAMLError, ValueError, RecursionError) as strict:
         try:
             fields = yaml.safe_load("\n".join(_quoted(line) for line in header))
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             mark = getattr(strict, "problem_mark", None)
             line = mark.line + 2 if mark is not None else None
             raise InvalidManual(file, f"frontmatter: {getattr(strict, 'problem', None) or strict}", line) from strict

@@ -140,6 +140,10 @@ class EngineContract:
                 engine.extend(bad)
         with pytest.raises(UsageError):
             engine.score([1])
+        for table in (engine.token_bytes, engine.is_end, engine.is_control):
+            for bad_id in (-1, engine.info.n_vocab, 10**6):
+                with pytest.raises(UsageError):
+                    table(bad_id)
         assert engine.tokens == ()
 
     def test_score_agrees_with_the_logits(self, engine: Engine) -> None:

@@ -51,7 +51,8 @@ def test_a_skill_named_none_is_not_no_skill() -> None:
     assert decide(Says(NONE), "q", labels).pick is None
     assert decide(Says(NONE), "q", labels).fallback is None
     assert normalised("straße", {"strasse": 1}) == "strasse"
-    assert normalised("a", {"a": 1, "A": 2}) is None
+    assert normalised("a", {"a": 1, "A": 2}) == "a"
+    assert normalised(" a", {"a": 1, "A": 2}) is None
     assert given(None).raw_pick == NONE
 
 

@@ -44,6 +44,7 @@ def test_the_same_manual_on_any_system_is_the_same_manual(tmp_path: Path) -> Non
         "%d of tests",
         "[draft of a skill",
         "it's: here",
+        "2024-13-45",
     ],
 )
 def test_values_that_strict_yaml_breaks_on_load_as_written(tmp_path: Path, value: str) -> None:
@@ -77,6 +78,8 @@ def test_valid_yaml_is_never_altered(tmp_path: Path) -> None:
         (GOOD.replace("---\n#", "colour: red\n---\n#").encode(), "unknown frontmatter field colour"),
         (b"---\nname: fix-tests\ndescription: d\n---", "no text"),
         (b"---\n- a\n- b\n---\nx", "no fields"),
+        (GOOD.replace("Mends tests.", "[" * 3000).encode(), "limit is 1024"),
+        (GOOD.encode() + b"\x01\x02", "binary"),
         (b"---\na: [1\n  b: {\n---\nx", "frontmatter"),
     ],
 )

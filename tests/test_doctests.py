@@ -1,0 +1,17 @@
+"""The examples in public docstrings run."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+MODULES = ["agentkv.memory", "agentkv.engine.fake", "agentkv.store.catalog", "agentkv.bench.grading"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    result = doctest.testmod(import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
