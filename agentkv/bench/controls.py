@@ -83,6 +83,12 @@ def plain_agreement(engine: LlamaEngine, tokens: Sequence[int], token: int, step
     return sum(a == b for a, b in zip(reference, again, strict=True))
 
 
+def clear_cache(engine: LlamaEngine) -> None:
+    """What llama.cpp does first in every whole-context restore: zero the cache for the whole window."""
+    llama_cpp.llama_memory_clear(engine._memory, True)
+    engine.clear()
+
+
 def move(engine: LlamaEngine, distance: int) -> None:
     """Shift the live context's positions by ``distance``, as stitching engines do; rotary keys are re-rotated."""
     llama_cpp.llama_memory_seq_add(engine._memory, 0, 0, -1, distance)

@@ -1,8 +1,8 @@
 """``agentkv bench subsidy``: what reading a block costs, against restoring it, up to the first token's logits.
 
 Everything is measured in one process and one run, so that the ratios mean something: cold prefill; capture and
-store beside it (the probe apart); restore from the RAM cache, with a plain copy of as many bytes for scale; restore
-from a warm disk with verification and decompression in threads, and what each step takes of it.
+store beside it (the probe apart); restore from the RAM cache, with a plain copy of as many bytes for scale, and the
+clearing of the whole window's cache that llama.cpp does in each restore, whatever the block's size; restore from a warm disk with verification and decompression in threads, and what each step takes of it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from agentkv.bench.controls import clear_cache
 from agentkv.bench.report import origin, say, timed
 from agentkv.blocks import Blocks
 from agentkv.engine import layout as blobs
@@ -86,6 +87,7 @@ def _measure(engine: LlamaEngine, n: int, folder: Path) -> dict[str, Any]:
         # 3. From RAM, and a plain copy of as many bytes.
         ram = timed(lambda: engine.restore(state), _REPEATS)
         first = _first_token(engine, state, tokens[0])
+        cleared = timed(lambda: clear_cache(engine), _REPEATS)
         target = np.empty_like(state.blob)
         copy = timed(lambda: np.copyto(target, state.blob), _REPEATS)
         engine.restore(state)
@@ -101,6 +103,7 @@ def _measure(engine: LlamaEngine, n: int, folder: Path) -> dict[str, Any]:
         "first_token_ms": first,
         "restore_ram_ms": ram,
         "memcpy_ms": copy,
+        "clear_cache_ms": cleared,
         "restore_disk": disk,
         "subsidy_ram": (cold + first) / (ram["median"] + first),
         "subsidy_disk": (cold + first) / (disk["first_read_ms"] + first),

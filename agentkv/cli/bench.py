@@ -135,7 +135,7 @@ def _show_subsidy(result: dict[str, Any]) -> None:
                 f"{row['n']:,}",
                 f"{row['cold_prefill_ms'] / 1e3:.1f} s",
                 f"{row['first_token_ms']:.0f} ms",
-                f"{row['restore_ram_ms']['median']:.1f} ms",
+                f"{row['restore_ram_ms']['median']:.1f} ms ({row['clear_cache_ms']['median']:.1f})",
                 f"{row['subsidy_ram']:,.0f} ×",
                 f"{row['ram_share_of_memcpy']:.2f}",
                 f"{row['restore_disk']['first_read_ms']:.0f} ms",
@@ -144,7 +144,18 @@ def _show_subsidy(result: dict[str, Any]) -> None:
                 share,
             )
         )
-    columns = ("tokens", "read", "first token", "RAM", "", "of memcpy", "warm disk", " ", "deposit adds", "disk steps")
+    columns = (
+        "tokens",
+        "read",
+        "first token",
+        "RAM (clearing)",
+        "",
+        "of memcpy",
+        "warm disk",
+        " ",
+        "deposit adds",
+        "disk steps",
+    )
     table(columns, rows, right=columns[:-1], wraps=("disk steps",))
     for n, reason in result["left_out"].items():
         say(f"{int(n):,} tokens left out: {reason}", dim=True)

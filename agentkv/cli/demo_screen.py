@@ -50,9 +50,9 @@ class Answer:
 
     @property
     def identical(self) -> bool:
-        """Whether all of the manual was restored, and every logit of every step is the same both ways."""
-        restored = self.grafted.not_restored is None
-        return restored and self.grafted.logits_sha256 == self.reread.logits_sha256
+        """Whether all of the manual was restored, and every logit of every step, and the text, is the same both ways."""
+        same = self.grafted.logits_sha256 == self.reread.logits_sha256 and self.grafted.text == self.reread.text
+        return same and self.grafted.not_restored is None
 
     @property
     def speed_up(self) -> float:
