@@ -2,7 +2,8 @@
 
 Everything is measured in one process and one run, so that the ratios mean something: cold prefill; capture and
 store beside it (the probe apart); restore from the RAM cache, with a plain copy of as many bytes for scale, and the
-clearing of the whole window's cache that llama.cpp does in each restore, whatever the block's size; restore from a warm disk with verification and decompression in threads, and what each step takes of it.
+clearing of the whole window's cache that llama.cpp does in each restore, whatever the block's size; restore from a
+warm disk with verification and decompression in threads, and what each step takes of it.
 """
 
 from __future__ import annotations
