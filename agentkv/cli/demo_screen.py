@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def identical(self) -> bool:
-        """Whether all of the manual was restored, and every logit of every step, and the text, is the same both ways."""
+        """Whether all of the manual was restored, and every logit and the text are the same both ways."""
         same = self.grafted.logits_sha256 == self.reread.logits_sha256 and self.grafted.text == self.reread.text
         return same and self.grafted.not_restored is None
 
