@@ -119,10 +119,8 @@ class Blocks:
     def _sound(self, identity: str) -> Manifest | None:
         """The stored block if every file of it is whole; a damaged one counts as none, so that a deposit mends it."""
         try:
-            if self.store.manifest(identity) is None:
-                return None
             return self.store.verify(identity, deep=False)
-        except (CorruptBlock, MissingSegment):
+        except (UnknownBlock, CorruptBlock, MissingSegment):
             return None
 
     def _read_prove_store(

@@ -163,7 +163,7 @@ class AgentMemory:
 
     def names(self) -> list[NamedBlock]:
         """The skills and texts stored for this model and these settings, by name."""
-        return [n for n in self.store.names(fingerprint_id=self.blocks.fingerprint.id) if n.kind in ("skill", "text")]
+        return self.store.names(fingerprint_id=self.blocks.fingerprint.id)
 
     def _named(self, name: str) -> NamedBlock:
         stored = {entry.name: entry for entry in self.names()}

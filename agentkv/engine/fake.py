@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from agentkv._version import __version__
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
-from agentkv.engine.generate import check_window, log_probability
+from agentkv.engine.generate import check_ids, check_window, log_probability
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
 from agentkv.records import Fingerprint, Planes, Section, StateLayout
 
@@ -116,17 +116,17 @@ class FakeEngine:
 
     def token_bytes(self, token: int) -> bytes:
         """See :class:`agentkv.Engine`."""
-        self._check_ids([token])
+        check_ids([token], N_VOCAB)
         return bytes([token]) if token < 256 else b""
 
     def is_end(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
-        self._check_ids([token])
+        check_ids([token], N_VOCAB)
         return token == END
 
     def is_control(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
-        self._check_ids([token])
+        check_ids([token], N_VOCAB)
         return token >= 256
 
     def clear(self) -> None:
@@ -167,13 +167,8 @@ class FakeEngine:
         self._open()
         if not len(tokens):
             raise UsageError("at least one token has to be evaluated: a state holds no logits")
-        self._check_ids(tokens)
+        check_ids(tokens, N_VOCAB)
         check_window(len(self._tokens), len(tokens), 0, self.window)
-
-    @staticmethod
-    def _check_ids(tokens: Sequence[int]) -> None:
-        if not all(0 <= token < N_VOCAB for token in tokens):
-            raise UsageError(f"token ids must be 0 to {N_VOCAB - 1}")
 
     def _append(self, token: int) -> None:
         """Write one token's rows; each row follows from the row before it, as in a causal model."""

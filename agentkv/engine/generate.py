@@ -21,6 +21,12 @@ def check_window(n_block: int, n_turn: int, max_new: int, window: int) -> None:
         raise WindowOverflow(n_block, n_turn, max_new, window)
 
 
+def check_ids(tokens: Sequence[int], n_vocab: int) -> None:
+    """Raise UsageError for an id outside the vocabulary: native code indexes its tables without looking."""
+    if not all(0 <= token < n_vocab for token in tokens):
+        raise UsageError(f"token ids must be 0 to {n_vocab - 1}")
+
+
 def log_probability(logits: Logits, token: int) -> float:
     """Natural-log probability of ``token`` under ``logits``, in float64."""
     wide = logits.astype(np.float64)

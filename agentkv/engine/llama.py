@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
 from agentkv.engine.fingerprint import llama_fingerprint
-from agentkv.engine.generate import check_window
-from agentkv.engine.models.gguf import gguf_check
+from agentkv.engine.generate import check_ids, check_window
+from agentkv.engine.models import gguf_check, resolve
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.settings import KV_TYPES, EngineSettings
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
@@ -104,8 +104,6 @@ class LlamaEngine:
 
         ``options`` go to :func:`agentkv.engine.models.resolve`. Raises the errors of ModelError.
         """
-        from agentkv.engine.models import resolve
-
         model = resolve(spec, **options)
         return cls(model.path, settings, name=model.name, sha256=model.sha256)
 
@@ -261,7 +259,7 @@ class LlamaEngine:
     def token_bytes(self, token: int) -> bytes:
         """See :class:`agentkv.Engine`."""
         self._open()
-        self._check_ids([token])
+        check_ids([token], self.info.n_vocab)
         return self._piece(token, special=False)
 
     def _piece(self, token: int, special: bool) -> bytes:
@@ -274,12 +272,12 @@ class LlamaEngine:
 
     def is_end(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
-        self._check_ids([token])
+        check_ids([token], self.info.n_vocab)
         return bool(llama_cpp.llama_vocab_is_eog(self._vocab, token))
 
     def is_control(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
-        self._check_ids([token])
+        check_ids([token], self.info.n_vocab)
         return bool(llama_cpp.llama_vocab_is_control(self._vocab, token))
 
     def sampler(self, sampling: Sampling, grammar: str | None = None) -> LlamaSampler:
@@ -323,16 +321,11 @@ class LlamaEngine:
                 parts.append(rows[np.arange(len(targets)), targets] - total)
             return np.concatenate(parts)
 
-    def _check_ids(self, tokens: Sequence[int]) -> None:
-        """Native code indexes its tables by token id without looking."""
-        if not all(0 <= token < self.info.n_vocab for token in tokens):
-            raise UsageError(f"token ids must be 0 to {self.info.n_vocab - 1}")
-
     def _check_extension(self, tokens: Sequence[int]) -> Any:
         context = self._open()
         if not len(tokens):
             raise UsageError("at least one token has to be evaluated: a state holds no logits")
-        self._check_ids(tokens)
+        check_ids(tokens, self.info.n_vocab)
         check_window(len(self._tokens), len(tokens), 0, self.window)
         return context
 

@@ -57,14 +57,14 @@ class ChannelClassifier:
             return Classification(NONE, {NONE: self._margin}, 0)
         words = self._index(candidates).similarity(question)
         shortlist = sorted(candidates, key=lambda label: (-words[label], label))[:SHORTLIST]
-        longest = max(len(self._card(label, candidates[label].description)) for label in shortlist)
-        ids = ids[: max(0, engine.window - longest)]
+        cards = {label: self._card(label, candidates[label].description) for label in shortlist}
+        ids = ids[: max(0, engine.window - max(map(len, cards.values())))]
         if not ids:  # no card fits beside a question: words alone decide
             return self._ranked({label: self._lexical_weight * words[label] for label in shortlist}, 0)
         with engine.lock:
             before = engine.counters.decoded
-            prior = self._log_likelihood("", "", ids)
-            channel = {label: self._log_likelihood(label, candidates[label].description, ids) for label in shortlist}
+            prior = self._log_likelihood(self._card("", ""), ids)
+            channel = {label: self._log_likelihood(card, ids) for label, card in cards.items()}
             engine.clear()
             tokens = engine.counters.decoded - before
         scores = {
@@ -87,9 +87,8 @@ class ChannelClassifier:
     def _card(self, name: str, description: str) -> tuple[int, ...]:
         return self._prompts.document(card_text(name, description))
 
-    def _log_likelihood(self, name: str, description: str, question: list[int]) -> float:
+    def _log_likelihood(self, card: tuple[int, ...], question: list[int]) -> float:
         """log P(question | card), in nats; the card's last token is evaluated with the question."""
-        card = self._card(name, description)
         stored = self._blocks.stored_chain([card[:-1]])
         if stored:
             self._blocks.graft(stored[0])
