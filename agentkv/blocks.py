@@ -205,6 +205,7 @@ class Blocks:
             raise IncompatibleFingerprint(*difference)
         with self.engine.lock:
             self.engine.restore(self.state(manifest))
+        self.store.used(manifest.block_id)
 
     def state(self, manifest: Manifest) -> State:
         """The block's state, from the RAM cache or from disk. Raises CorruptBlock, MissingSegment, StoreReadError."""

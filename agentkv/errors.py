@@ -27,7 +27,16 @@ message that says what happened, where, and what to run or change next. A miss i
     │   ├── MissingSegment        43   a committed block lacks one of its segments
     │   ├── UnknownBlock          44   nothing stored under that id or name
     │   ├── StoreFull             45   no space left; nothing half-written
-    │   └── StoreReadError        46   the system refused the read; nothing is known to be damaged
+    │   ├── StoreReadError        46   the system refused the read; nothing is known to be damaged
+    │   ├── StoreDamaged          47   a check found damage; what and where is in its findings
+    │   └── OverBudget            48   the budget has no room: what is left is pinned
+    ├── PackError
+    │   ├── InvalidPack           70   not exactly a pack: the member and the reason; nothing was imported
+    │   ├── UntrustedPack         71   unsigned, or signed by a key that is not trusted
+    │   ├── BadSignature          72   the signature is not that of these bytes
+    │   ├── InvalidKey            73   no Ed25519 key in that file or text
+    │   ├── ForgedBlock           74   a block's state or tokens are not what its text gives
+    │   └── NameConflict          75   a name of the pack is taken in the store
     ├── SkillError
     │   ├── InvalidManual         50   file, line and reason
     │   └── UnknownSkill          51   not in the library; names the nearest
@@ -38,6 +47,7 @@ message that says what happened, where, and what to run or change next. A miss i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -293,6 +303,106 @@ class StoreReadError(StoreError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"cannot access {path}: {reason}. Nothing is known to be damaged.")
         self.path, self.reason = path, reason
+
+
+class StoreDamaged(StoreError):
+    """A check of a whole store found damage; ``findings`` tells each."""
+
+    exit_code = 47
+
+    def __init__(self, path: Path, findings: Sequence[str]) -> None:
+        more = f", and {len(findings) - 1:,} more" if len(findings) > 1 else ""
+        super().__init__(
+            f"{path} is damaged: {findings[0]}{more}. Nothing was changed; `agentkv check --repair` moves what is "
+            "damaged aside, so that it can be deposited again."
+        )
+        self.path, self.findings = path, list(findings)
+
+
+class OverBudget(StoreError):
+    """The store's budget cannot hold the block, whatever else is evicted."""
+
+    exit_code = 48
+
+    def __init__(self, needed: int, budget: int, kept: int) -> None:
+        super().__init__(
+            f"the block takes {needed:,} bytes; the store's budget is {budget:,}, of which pinned blocks hold "
+            f"{kept:,}. Nothing was stored. Raise it with `agentkv gc --set-budget SIZE`, or unpin something."
+        )
+        self.needed, self.budget, self.kept = needed, budget, kept
+
+
+class PackError(AgentKVError):
+    """Something about a pack, a signature or a key; nothing was imported."""
+
+
+class InvalidPack(PackError):
+    """The file is not exactly what a pack of this format is; ``member`` is the first part at fault."""
+
+    exit_code = 70
+
+    def __init__(self, path: Path, reason: str, member: str | None = None) -> None:
+        at = f", member {member}" if member else ""
+        super().__init__(f"{path}{at}: {reason}. The whole pack was refused and nothing was imported.")
+        self.path, self.reason, self.member = path, reason, member
+
+
+class UntrustedPack(PackError):
+    """The policy asks for a signature by a trusted key."""
+
+    exit_code = 71
+
+    def __init__(self, path: Path, reason: str, key: str | None = None) -> None:
+        super().__init__(f"{path} is not trusted: {reason}. Nothing was imported.")
+        self.path, self.reason, self.key = path, reason, key
+
+
+class BadSignature(PackError):
+    """There is a signature, and it is not one of this pack by the key that it names."""
+
+    exit_code = 72
+
+    def __init__(self, path: Path, key: str) -> None:
+        super().__init__(
+            f"{path} carries a signature that the key {key} did not make for these bytes: the pack was changed after "
+            "signing, or the signature belongs to another. Nothing was imported; get the pack again."
+        )
+        self.path, self.key = path, key
+
+
+class InvalidKey(PackError):
+    """Not an Ed25519 key, or a private key that needs another passphrase."""
+
+    exit_code = 73
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"no key in {where}: {reason}. `agentkv pack keygen FILE` makes a pair.")
+        self.where, self.reason = where, reason
+
+
+class ForgedBlock(PackError):
+    """Every digest of the pack is right, and yet a model computes something else for this block."""
+
+    exit_code = 74
+
+    def __init__(self, path: Path, block_id: str, names: Sequence[str], reason: str) -> None:
+        called = f" ({', '.join(names)})" if names else ""
+        super().__init__(
+            f"{path}, block {block_id[:12]}{called}: {reason}. Do not import it as it is; `agentkv pack import "
+            "--source-only` reads its texts anew instead."
+        )
+        self.path, self.block_id, self.names, self.reason = path, block_id, list(names), reason
+
+
+class NameConflict(PackError):
+    """Names of the pack are taken by other blocks of the store, or too much like its names."""
+
+    exit_code = 75
+
+    def __init__(self, path: Path, conflicts: Sequence[str], hint: str) -> None:
+        more = f", and {len(conflicts) - 1:,} more" if len(conflicts) > 1 else ""
+        super().__init__(f"{path}: {conflicts[0]}{more}. Nothing was imported. {hint}")
+        self.path, self.conflicts = path, list(conflicts)
 
 
 class SkillError(AgentKVError):

@@ -1,7 +1,7 @@
 """File-system steps that the store is built from: durable, atomic, and nothing outside the given path.
 
-Every write goes to a temporary name in the target's directory, is flushed and synced, renamed into place, and
-the directory synced. A crash before the rename leaves only a temporary file, which no reader ever looks at.
+Every write goes to a temporary name on the same file system, is flushed and synced, renamed into place, and the
+target's directory synced. A crash before the rename leaves only a temporary file, which no reader ever looks at.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,8 +26,9 @@ except ImportError:  # Windows
 
 TEMP_SUFFIX = ".tmp"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 _RENAME_TRIES = 6
-_LOCK_POLL_S = 0.01
+_LOCK_POLL_S, _LOCK_POLL_MAX_S = 0.0005, 0.02
 _SETTLED_NS = 100_000_000
 # Never through a link, never waiting on a FIFO, never with newline translation.
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -107,18 +108,25 @@ def refuse_links(root: Path, path: Path) -> None:
             raise StoreReadError(place, "not a directory of the store (a link or another kind of file)")
 
 
-def write_durably(target: Path, parts: Sequence[Buffer], *, sync_parent: bool = True) -> None:
+def write_durably(
+    target: Path, parts: Sequence[Buffer], *, sync_parent: bool = True, temporaries: Path | None = None
+) -> None:
     """Write ``parts`` to ``target``, atomically and durably.
 
-    With ``sync_parent=False`` the file's bytes are durable but its name is not until the caller has synced
-    the directory: one sync then serves many files. Raises StoreFull or StoreReadError, with the temporary
-    file removed and an earlier ``target`` untouched.
+    ``temporaries`` is a directory of the same file system for the unfinished file, instead of the target's own. With
+    ``sync_parent=False`` the file's bytes are durable but its name is not until the caller has synced the directory:
+    one sync then serves many files. Raises StoreFull or StoreReadError, with the temporary file removed and an
+    earlier ``target`` untouched.
     """
     needed = sum(memoryview(part).nbytes for part in parts)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.{secrets.token_hex(6)}{TEMP_SUFFIX}")
+    unique = f"{target.name}.{os.getpid()}.{secrets.token_hex(6)}{TEMP_SUFFIX}"
+    temporary = (temporaries or target.parent) / unique
     try:
         try:
             make_directory(target.parent)
+            if temporaries is not None:
+                make_directory(temporaries)
+                refuse_links(temporaries.parent, temporary)
             _write_new(temporary, parts)
             replace(temporary, target)
             if sync_parent:
@@ -131,14 +139,33 @@ def write_durably(target: Path, parts: Sequence[Buffer], *, sync_parent: bool = 
         raise translated(error, target, needed) from error
 
 
-def _write_new(path: Path, parts: Sequence[Buffer]) -> None:
+def write_briefly(path: Path, data: bytes) -> None:
+    """Write a new file that only the living need: not synced, so a power failure may lose it.
+
+    Raises StoreFull, StoreReadError, with the file removed.
+    """
+    try:
+        make_directory(path.parent)
+        refuse_links(path.parent.parent, path)
+        try:
+            _write_new(path, [data], sync=False)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+    except OSError as error:
+        raise translated(error, path, len(data)) from error
+
+
+def _write_new(path: Path, parts: Sequence[Buffer], *, sync: bool = True) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o644)
     try:
         for part in parts:
             view = memoryview(part).cast("B")
             while view:
                 view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -161,10 +188,21 @@ def files_below(root: Path, min_age_s: float = 0.0) -> Iterator[tuple[Path, int]
 
     Only those whose mtime is at least ``min_age_s`` ago. Raises StoreReadError.
     """
+    yield from _files(root, min_age_s, below=True)
+
+
+def files_in(root: Path, min_age_s: float = 0.0) -> Iterator[tuple[Path, int]]:
+    """Like :func:`files_below`, without the directories."""
+    yield from _files(root, min_age_s, below=False)
+
+
+def _files(root: Path, min_age_s: float, *, below: bool) -> Iterator[tuple[Path, int]]:
     newest = time.time() - min_age_s
     try:
         for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
-            inner = os.scandir(entry.path) if entry.is_dir(follow_symlinks=False) else [entry]
+            inner: Iterable[os.DirEntry[str]] = [entry]
+            if entry.is_dir(follow_symlinks=False):
+                inner = os.scandir(entry.path) if below else []
             for file in sorted(inner, key=lambda file: file.name):
                 with contextlib.suppress(FileNotFoundError):  # another process was quicker
                     info = file.stat(follow_symlinks=False)
@@ -244,15 +282,13 @@ def file_lock(path: Path, *, exclusive: bool, wait_s: float) -> Iterator[bool | 
     """Hold an advisory lock on ``path``, created empty; yields True if held, False if busy for ``wait_s``.
 
     Shared holders exclude an exclusive one, between threads and processes alike; the system drops the lock of
-    a dead process. Yields None where there are no such locks (Windows, some network mounts).
+    a dead process. Yields None where there are no such locks (Windows, some network mounts, a read-only store
+    without the file).
     """
-    if fcntl is None:
+    fd = None if fcntl is None else _open_lock(path)
+    if fd is None:
         yield None
         return
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o644)
-    except OSError as error:
-        raise translated(error, path) from error
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise StoreReadError(path, "not a regular file")
@@ -261,8 +297,23 @@ def file_lock(path: Path, *, exclusive: bool, wait_s: float) -> Iterator[bool | 
         os.close(fd)
 
 
+def _open_lock(path: Path) -> int | None:
+    try:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | _PLAIN, 0o644)
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            return os.open(path, os.O_RDONLY | _PLAIN)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise translated(error, path) from error
+
+
 def _flock(fd: int, kind: int, wait_s: float) -> bool | None:
     until = time.monotonic() + wait_s
+    pause = _LOCK_POLL_S
     while True:
         try:
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
@@ -272,4 +323,5 @@ def _flock(fd: int, kind: int, wait_s: float) -> bool | None:
                 return False
         except OSError:
             return None
-        time.sleep(_LOCK_POLL_S)
+        time.sleep(pause)
+        pause = min(2 * pause, _LOCK_POLL_MAX_S)

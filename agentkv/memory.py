@@ -105,7 +105,7 @@ class AgentMemory:
         space. Raises InvalidManual, WindowOverflow, InexactBlock, Cancelled.
         """
         manual = skill if isinstance(skill, Manual) else load_manual(Path(skill))
-        entry = _Entry("skill", manual.name, manual.description, str(manual.path))
+        entry = _Entry("skill", manual.name, manual.description, str(manual.path), manual.license or "")
         return self._deposit(entry, f"# Manual: {manual.name}\n\n{manual.text}\n", allow_inexact, cancellation)
 
     def deposit_text(
@@ -124,6 +124,29 @@ class AgentMemory:
         entry = _Entry("text", name.strip(), description, source)
         return self._deposit(entry, text.strip("\n") + "\n", allow_inexact, cancellation)
 
+    def deposit_source(
+        self,
+        named: NamedBlock,
+        text: str,
+        *,
+        allow_inexact: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Deposit:
+        """Read a text that was deposited elsewhere, for another model, and store it under the same name.
+
+        ``text`` is what the other store's ``text(named.source_sha256)`` gives.
+        """
+        entry = _Entry(named.kind, named.name, named.description, named.source, named.license)
+        return self._deposit(entry, text, allow_inexact, cancellation)
+
+    def deposit_cards(self) -> int:
+        """Store the router's cards that names of this model lack (after an import); how many were read."""
+        if not isinstance(self.classifier, ChannelClassifier):
+            return 0
+        cards = [("", "")] + [(entry.name, entry.description) for entry in self.names() if entry.description]
+        with self.engine.lock:
+            return sum(self.classifier.deposit_card(*card).created for card in cards)
+
     def _deposit(self, entry: _Entry, text: str, allow_inexact: bool, cancellation: Cancellation | None) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
         check_window(len(prompt.prefix) + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
@@ -135,7 +158,7 @@ class AgentMemory:
             if entry.description and isinstance(self.classifier, ChannelClassifier):
                 self.classifier.deposit_card("", "", allow_inexact=allow_inexact)
                 self.classifier.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
-        self.store.set_name(named)
+        self.store.set_name(named, text)
         self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
         return deposit
 
@@ -152,6 +175,7 @@ class AgentMemory:
                 description=entry.description,
                 source=entry.source.encode("utf-8", "replace").decode(),
                 source_sha256=sha256(text.encode()),
+                license=entry.license,
             )
         except ValidationError as error:
             first = error.errors()[0]
@@ -293,6 +317,7 @@ class _Entry:
     name: str
     description: str
     source: str
+    license: str = ""
 
 
 def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine:

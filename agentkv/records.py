@@ -134,7 +134,8 @@ class Manifest(Record):
 class NamedBlock(Record):
     """A name for a block under one fingerprint: what listing and routing work on.
 
-    ``kind``: ``skill`` or ``text``. ``source_sha256`` is over the text that was deposited.
+    ``kind``: ``skill`` or ``text``. ``source_sha256`` is over the text that was deposited, by which the store keeps
+    it; ``source`` is where it came from, for people. ``license``: as the skill states it.
     """
 
     format: Literal[1] = 1
@@ -145,6 +146,35 @@ class NamedBlock(Record):
     description: Annotated[str, Field(max_length=4096)] = ""
     source: Annotated[str, Field(max_length=4096)] = ""
     source_sha256: Sha256 | None = None
+    license: Annotated[str, Field(max_length=4096)] = ""
+
+
+class Pin(Record):
+    """A block that is never evicted, nor any of its parents."""
+
+    format: Literal[1] = 1
+    block_id: Sha256
+
+
+class Import(Record):
+    """Where a block came from, if not from a deposit here: the pack, who signed it, and why it was let in.
+
+    ``pack_sha256`` is over the pack's index. ``signed_by``: the public key, as ``ed25519:<64 hex digits>``, or None.
+    ``decision``: ``trusted`` (its key is in the key store), ``unknown-key`` or ``unsigned`` (the policy allowed it).
+    """
+
+    format: Literal[1] = 1
+    block_id: Sha256
+    pack_sha256: Sha256
+    signed_by: Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")] | None
+    decision: Literal["trusted", "unknown-key", "unsigned"]
+
+
+class StoreSettings(Record):
+    """What holds for a store whoever opens it. ``budget_bytes``: bytes on disk that eviction keeps to, or None."""
+
+    format: Literal[1] = 1
+    budget_bytes: Count | None = None
 
 
 class Decision(Record):

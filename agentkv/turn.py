@@ -14,7 +14,7 @@ from agentkv.blocks import Blocks
 from agentkv.engine.base import Cancellation, Logits, Piece, Sampling
 from agentkv.engine.generate import check_window, generate
 from agentkv.engine.prompt import Prompt
-from agentkv.errors import UsageError
+from agentkv.errors import UnknownBlock, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import Decision, Manifest, Timings, TokenCounts, Turn
 
@@ -86,12 +86,16 @@ class TurnInProgress:
         parts = [part for part in (prompt.prefix, prompt.manual) if part]
         start = time.perf_counter()
         chain = blocks.stored_chain(parts) if self._graft else []
+        evicted = False
         if chain:
-            blocks.graft(chain[-1])
-        else:
+            try:
+                blocks.graft(chain[-1])
+            except UnknownBlock:  # another process has evicted or removed it since: a miss
+                chain, evicted = [], True
+        if not chain:
             engine.clear()
         self._block: Manifest | None = chain[-1] if chain else None
-        self._not_restored = self._reason(len(chain), len(parts))
+        self._not_restored = "the block was removed just now" if evicted else self._reason(len(chain), len(parts))
         self._ms["restore"] = (time.perf_counter() - start) * 1e3
         start = time.perf_counter()
         for part in parts[len(chain) :]:

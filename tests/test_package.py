@@ -72,7 +72,7 @@ LAYERS = {
     "engine": 2,
     "blocks": 3, "turn": 4, "router": 4, "skills": 3,
     "memory": 5,
-    "flywheel": 6, "documents": 6, "evidence": 6,
+    "packs": 6, "flywheel": 6, "documents": 6, "evidence": 6,
     "bench": 7, "cli": 8,
 }  # fmt: skip
 

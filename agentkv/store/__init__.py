@@ -1,18 +1,23 @@
 """Blocks on disk: bytes, hashes and files; nothing of models. FORMAT.md says what each byte means.
 
 ```
-catalog.py           BlockStore: blocks and names                        <- what callers use
+catalog.py           BlockStore: blocks, names, marks, budget            <- what callers use
+├── files.py         where everything is
+│   └── recordfiles.py   one sealed file per record, cached by file identity
 ├── marker.py        what makes a directory a store
+├── lock.py          who may change it now
 ├── deposit.py       the order of writing, the commit point
+├── gc.py            what nothing references any more; what a crash has left
+├── budget.py        which blocks go when it gets too large
+├── check.py         what is damaged, and moving it aside
+├── uses.py          hits and last use
 ├── workers.py       threads
-├── recordfiles.py   one sealed JSON file per record, cached by file identity
 ├── segments.py      SegmentStore protocol, FileSegmentStore
 │   └── codec.py     raw bytes <-> stored payload (byte planes, zstd)
-├── gc.py            what nothing references any more
 ├── format.py        bytes <-> records, the one validator, all limits
 └── cache.py         objects in RAM, bounded in bytes
 ```
 Where does it go? Another place for bytes (S3): a class beside ``FileSegmentStore`` that passes its contract
 tests. Another encoding: ``codec.py`` and a number in ``format.Codec``. Another record on disk: ``format.py``
-(encode, decode, limits) and a ``RecordFiles`` in the catalogue.
+(encode, decode, limits) and a folder in ``files.py``.
 """

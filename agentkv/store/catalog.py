@@ -1,9 +1,9 @@
 """The catalogue of blocks: ``BlockStore``, whose manifests are the commit point.
 
-Knows manifests, names and the order in which things become durable: segments first, then the manifest, so
-that a manifest that can be read is a block that can be restored. Refuses to know what a state means. Does not
-guarantee that a name's block is still there (names are pointers), nor anything about a directory that other
-programs change. One object may be used by many threads; after a fork the child opens its own.
+Knows manifests, names, marks and the order in which things become durable: segments first, then the manifest,
+so that a manifest that can be read is a block that can be restored. Refuses to know what a state means. Does
+not guarantee that a name's block is still there (names are pointers), nor anything about a directory that
+other programs change. One object may be used by many threads; after a fork the child opens its own.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from agentkv.errors import CorruptBlock, MissingSegment, StoreError, UnknownBlock, UsageError
-from agentkv.records import Manifest, NamedBlock, SegmentRef
+from agentkv.errors import CorruptBlock, MissingSegment, OverBudget, StoreError, UnknownBlock, UsageError
+from agentkv.records import Import, Manifest, NamedBlock, Pin, SegmentRef, StoreSettings
+from agentkv.store import budget as budgets
 from agentkv.store import format as formats
 from agentkv.store import gc
+from agentkv.store.budget import Eviction
 from agentkv.store.cache import StateCache
 from agentkv.store.codec import Bytes
 from agentkv.store.deposit import Deposit, Source, distinct
+from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.marker import locate, open_root
-from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import FileSegmentStore, SegmentStore
+from agentkv.store.uses import USES, Use, Uses
 from agentkv.store.workers import Workers
 
 Sink = Callable[[SegmentRef, Bytes], None]
 
-LOCK = "agentkv-store.lock"
 _MIN_PREFIX = 6
 
 
@@ -62,8 +64,10 @@ class BlockStore:
 
     ``codec`` (``planes``, ``zstd``, ``raw``) and ``level`` (1 to 19) are for new segments. ``verify`` is
     ``once`` (a file's digest is checked once per process and file identity) or ``always``. ``cache_bytes``
-    bounds ``cache``, which is the caller's to fill. ``segments`` is another home for segment bytes than the
-    directory. Raises StoreUnusable, StoreFormatError.
+    bounds ``cache``, which is the caller's to fill. ``budget_bytes`` bounds what is on disk, instead of the
+    store's own setting. ``segments`` is another home for segment bytes than the directory. What a crash of
+    another process has left half-written is removed now, unless somebody else is at work here. Raises
+    StoreUnusable, StoreFormatError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory, BlockStore(directory) as store:
@@ -80,33 +84,23 @@ class BlockStore:
         verify: str = "once",
         cache_bytes: int = 512 << 20,
         create: bool = True,
+        budget_bytes: int | None = None,
         limits: Limits | None = None,
         segments: SegmentStore | None = None,
     ) -> None:
         self.limits = Limits() if limits is None else limits
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
-        files = FileSegmentStore(self.root / "segments", codec=codec, level=level, verify=verify)
+        how: Any = {"codec": codec, "level": level, "verify": verify}
+        files = FileSegmentStore(self.root / "segments", temporaries=self.root / TEMPORARIES, **how)
         self.segments: SegmentStore = files if segments is None else segments
         open_root(self.root, create=create)
-        self._lock_path = self.root / LOCK
-        self._manifests: RecordFiles[Manifest] = RecordFiles(
-            self.root,
-            "manifests",
-            "manifest",
-            lambda data, name: formats.decode_manifest(data, name, self.limits),
-            self.limits.manifest_bytes,
-            sharded=True,
-        )
-        self._names: RecordFiles[NamedBlock] = RecordFiles(
-            self.root,
-            "names",
-            "name",
-            lambda data, name: formats.decode_name(data, name, self.limits),
-            self.limits.name_bytes,
-            sharded=False,
-        )
+        self.files = StoreFiles(self.root, self.segments, self.limits)
+        self._manifests, self._names = self.files.manifests, self.files.names
+        self._uses = Uses(self.root / USES)
+        self._budget = budget_bytes
         self._workers = Workers()
+        gc.recover(self.files)
 
     def __enter__(self) -> Self:
         return self
@@ -115,8 +109,9 @@ class BlockStore:
         self.close()
 
     def close(self) -> None:
-        """Release threads and RAM. May be called twice; a later call starts them again."""
+        """Release threads and RAM, write the uses noted. May be called twice; a later call starts them again."""
         self._workers.close()
+        self._uses.flush()
         self.cache.clear()
 
     # --- blocks ---
@@ -136,19 +131,23 @@ class BlockStore:
         ``segments`` gives the raw bytes by SHA-256, or is called with a reference (in worker threads); it is
         asked only for what is missing or damaged, so a repeated deposit mends a block. A sound block that is
         there under another manifest (other state bytes) stays, unless ``replace``. On return the block would
-        outlive a power failure; if it raises, what it wrote and nothing else uses is removed again. Raises
-        UsageError, StoreFull, StoreReadError.
+        outlive a power failure; if it raises, what it wrote and nothing else uses is removed again. Over the
+        budget the least recently used blocks go, if that makes room. Raises UsageError, StoreFull,
+        StoreReadError, OverBudget.
         """
         data = self._encoded(manifest)
-        deposit = Deposit(self._lock_path, self._manifests, self.segments, self._workers)
-        return deposit.run(manifest, data, segments, replace=replace)
+        created = Deposit(self.files, self._workers).run(manifest, data, segments, replace=replace)
+        if created:
+            self._keep_to_budget(manifest.block_id)
+        return created
 
     def read(self, manifest: Manifest, sink: Sink, *, deep: bool = False) -> None:
         """Hand every segment's raw bytes to ``sink(ref, bytes)``, in worker threads and in no order.
 
         The arrays, uint8 of shape (n_bytes,), are the sink's to keep. It must not call the store. ``deep``
-        hashes the decoded bytes too. Raises MissingSegment, CorruptBlock, StoreReadError, and what the sink
-        raises; the sink may have been called for some of the segments by then.
+        hashes the decoded bytes too. Raises UnknownBlock if the block was removed meanwhile, MissingSegment,
+        CorruptBlock, StoreReadError, and what the sink raises; the sink may have been called for some of the
+        segments by then.
         """
 
         def one(ref: SegmentRef) -> None:
@@ -157,7 +156,8 @@ class BlockStore:
                 raise self._missing(manifest, ref)
             sink(ref, raw)
 
-        self._workers.each(one, manifest.segments)
+        with self.files.lock.shared():
+            self._workers.each(one, manifest.segments)
 
     def read_into(self, manifest: Manifest, buffer: Callable[[SegmentRef], Bytes], *, deep: bool = False) -> None:
         """Like :meth:`read`, into contiguous uint8 arrays of shape (n_bytes,) that ``buffer(ref)`` gives."""
@@ -166,7 +166,8 @@ class BlockStore:
             if not self.segments.get_into(ref, buffer(ref), deep=deep):
                 raise self._missing(manifest, ref)
 
-        self._workers.each(one, manifest.segments)
+        with self.files.lock.shared():
+            self._workers.each(one, manifest.segments)
 
     def verify(self, block_id: str, *, deep: bool = True) -> Manifest:
         """Check a block wholly: manifest, and each segment's file, decoding and raw digest; its manifest.
@@ -174,19 +175,20 @@ class BlockStore:
         ``deep=False`` checks files only, and each once per process. Raises UnknownBlock, CorruptBlock,
         MissingSegment, StoreReadError.
         """
-        manifest = self.manifest(block_id)
-        if manifest is None:
-            raise UnknownBlock(block_id)
-        reason = self._parent_fault(manifest)
-        if reason is not None:
-            raise CorruptBlock(f"manifest {block_id[:12]}", self._manifests.path(block_id), reason)
+        with self.files.lock.shared():
+            manifest = self.manifest(block_id)
+            if manifest is None:
+                raise UnknownBlock(block_id)
+            reason = self._parent_fault(manifest)
+            if reason is not None:
+                raise CorruptBlock(f"manifest {block_id[:12]}", self._manifests.path(block_id), reason)
 
-        def one(ref: SegmentRef) -> None:
-            if not self.segments.check(ref, deep=deep):
-                raise self._missing(manifest, ref)
+            def one(ref: SegmentRef) -> None:
+                if not self.segments.check(ref, deep=deep):
+                    raise self._missing(manifest, ref)
 
-        self._workers.each(one, distinct(manifest))
-        return manifest
+            self._workers.each(one, distinct(manifest))
+            return manifest
 
     def sizes(self, manifest: Manifest) -> Sizes:
         """Raw and stored bytes of a block. Raises MissingSegment."""
@@ -217,29 +219,147 @@ class BlockStore:
             raise UnknownBlock(key)
         return found[0]
 
-    def remove_block(self, block_id: str) -> bool:
-        """Forget a block; False if it was not there. Its segments stay until :meth:`collect`."""
-        _require_digest(block_id)
-        return self._manifests.remove(block_id)
+    def children(self, block_id: str) -> list[str]:
+        """The blocks whose parent this is, by id. Raises CorruptBlock, StoreReadError."""
+        return [child for child, summary in self.files.summaries() if summary.parent_id == block_id]
 
-    def collect(self, *, min_age_s: float = 3600.0) -> gc.Collected:
-        """Remove what no block needs, if at least ``min_age_s`` old. Raises if a manifest is unreadable."""
-        return gc.collect(self.root, self._lock_path, self._manifests, self._names, self.segments, min_age_s)
+    def remove_block(self, block_id: str) -> bool:
+        """Forget a block with its names and marks; False if it was not there. Waits for readers.
+
+        Its children stay and cannot be used any more: remove them too. Segments go with :meth:`collect`.
+        """
+        _require_digest(block_id)
+        with self.files.lock.alone():
+            removed = budgets.remove(self.files, block_id)
+        self._uses.forget([block_id])
+        self.cache.drop(block_id)
+        return removed
+
+    def collect(self, *, min_age_s: float | None = None, dry_run: bool = False) -> gc.Collected:
+        """Remove what no block needs. Raises CorruptBlock, StoreReadError if a manifest is unreadable.
+
+        ``min_age_s``: leave what is younger; None for no age where locks protect deposits under way, else an
+        hour. ``dry_run`` only counts.
+        """
+        return gc.collect(self.files, min_age_s, dry_run=dry_run)
+
+    # --- budget ---
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes on disk that the blocks may take, or None: as this object was told, else as the store was."""
+        return self._budget if self._budget is not None else self.files.read_settings().budget_bytes
+
+    def set_budget(self, budget_bytes: int | None) -> None:
+        """Change the store's own budget, for every process from its next deposit on; nothing goes now."""
+        self.files.write_settings(StoreSettings(budget_bytes=budget_bytes))
+
+    def evict(self, budget_bytes: int | None = None, *, dry_run: bool = False) -> Eviction:
+        """Get within a budget (default: the store's) and say what went, or would with ``dry_run``.
+
+        Raises UsageError without a budget, CorruptBlock, StoreReadError.
+        """
+        budget = self.budget if budget_bytes is None else budget_bytes
+        if budget is None or budget < 0:
+            raise UsageError("there is no budget. Pass one, or set one with `agentkv gc --set-budget SIZE`.")
+        with self.files.lock.alone():
+            eviction = budgets.plan(self.files, self._uses, budget)
+            if not dry_run:
+                self._carry_out(eviction)
+            return eviction
+
+    def _keep_to_budget(self, block_id: str) -> None:
+        """Make room for a block just committed, or take it back."""
+        budget = self.budget
+        if budget is None or budgets.stored_bytes(self.files) <= budget:
+            return
+        with self.files.lock.alone():
+            eviction = budgets.plan(self.files, self._uses, budget, [block_id])
+            if eviction.fits:
+                self._carry_out(eviction)
+                return
+            without = budgets.plan(self.files, self._uses, budget)
+            budgets.remove(self.files, block_id)
+        self.collect()
+        raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
+
+    def _carry_out(self, eviction: Eviction) -> None:
+        budgets.evict(self.files, self._uses, eviction)
+        for victim in eviction.victims:
+            self.cache.drop(victim.block_id)
+
+    def used(self, block_id: str) -> None:
+        """Note that a block was grafted."""
+        self._uses.add(block_id)
+
+    def uses(self) -> dict[str, Use]:
+        """Hits and last use by block id; blocks never used are absent."""
+        return self._uses.all()
+
+    # --- marks ---
+
+    def pin(self, block_id: str) -> bool:
+        """Keep a block, and its parents, from eviction; False if it was pinned. Raises UnknownBlock."""
+        with self.files.lock.shared():
+            if self.manifest(block_id) is None:
+                raise UnknownBlock(block_id)
+            if self.files.pins.read(block_id) is not None:
+                return False
+            self.files.pins.write(block_id, formats.encode_mark(Pin(block_id=block_id)))
+            return True
+
+    def unpin(self, block_id: str) -> bool:
+        """Let eviction have it again; False if it was not pinned."""
+        _require_digest(block_id)
+        return self.files.pins.remove(block_id)
+
+    def pinned(self) -> set[str]:
+        """The ids of pinned blocks."""
+        return set(self.files.pins.digests())
+
+    def set_import(self, record: Import) -> None:
+        """Record which pack a block came from. Raises UnknownBlock."""
+        with self.files.lock.shared():
+            if self.manifest(record.block_id) is None:
+                raise UnknownBlock(record.block_id)
+            self.files.imports.write(record.block_id, formats.encode_mark(record))
+
+    def imported(self, block_id: str) -> Import | None:
+        """Which pack the block came from; None if it was deposited here."""
+        _require_digest(block_id)
+        return self.files.imports.read(block_id)
+
+    # --- texts ---
+
+    def put_text(self, text: str) -> str:
+        """Keep a text; its SHA-256. It stays as long as a name's ``source_sha256`` is that."""
+        return self.files.put_text(text)
+
+    def text(self, sha256: str) -> str | None:
+        """The text of that digest, or None. Raises CorruptBlock, StoreReadError."""
+        _require_digest(sha256)
+        return self.files.texts.read(sha256)
 
     # --- names ---
 
-    def set_name(self, named: NamedBlock) -> None:
-        """Point a name at a block, atomically. Raises UnknownBlock, UsageError."""
-        manifest = self.manifest(named.block_id)
-        if manifest is None:
-            raise UnknownBlock(named.block_id)
-        if manifest.fingerprint.id != named.fingerprint_id:
-            raise UsageError(f"name {named.name!r} has another fingerprint than its block")
+    def set_name(self, named: NamedBlock, text: str | None = None) -> None:
+        """Point a name at a block, atomically. ``text``: what ``source_sha256`` is of, to be kept with it.
+
+        Raises UnknownBlock, UsageError.
+        """
         try:
             data = formats.encode_name(named, self.limits)
         except Malformed as error:
             raise UsageError(f"name {named.name!r} cannot be stored: {error}") from error
-        self._names.write(formats.name_key(named.kind, named.name, named.fingerprint_id), data)
+        with self.files.lock.shared():
+            manifest = self.manifest(named.block_id)
+            if manifest is None:
+                raise UnknownBlock(named.block_id)
+            if manifest.fingerprint.id != named.fingerprint_id:
+                raise UsageError(f"name {named.name!r} has another fingerprint than its block")
+            if text is not None and self.put_text(text) != named.source_sha256:
+                raise UsageError(f"name {named.name!r} has the SHA-256 of another text")
+            self._names.write(formats.name_key(named.kind, named.name, named.fingerprint_id), data)
 
     def name(self, kind: str, name: str, fingerprint_id: str) -> NamedBlock | None:
         """What a name points at, or None. Raises CorruptBlock, StoreReadError."""
@@ -256,17 +376,11 @@ class BlockStore:
 
         A damaged file raises, or is told to ``on_error`` and left out: one bad name need not hide the others.
         """
-        found = []
-        for digest in self._names.digests():
-            try:
-                named = self._names.read(digest)
-            except StoreError as error:
-                if on_error is None:
-                    raise
-                on_error(error)
-                continue
-            if named and kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id):
-                found.append(named)
+        found = [
+            named
+            for named in self._names.all(on_error)
+            if kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id)
+        ]
         return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
 
     def remove_name(self, kind: str, name: str, fingerprint_id: str) -> bool:
@@ -300,7 +414,9 @@ class BlockStore:
             return f"{parent.n_tokens:,} + {len(manifest.tokens):,} tokens are not {manifest.n_tokens:,}"
         return None
 
-    def _missing(self, manifest: Manifest, ref: SegmentRef) -> MissingSegment:
+    def _missing(self, manifest: Manifest, ref: SegmentRef) -> StoreError:
+        if self._manifests.stored_bytes(manifest.block_id) is None:
+            return UnknownBlock(manifest.block_id, "It was removed or evicted; deposit it again.")
         return MissingSegment(manifest.block_id, ref.sha256, Path(self.segments.where(ref.sha256)))
 
 

@@ -1,27 +1,28 @@
 """The steps of a deposit, in the order that makes a readable manifest mean a whole block.
 
 Knows when things are written; not how they are encoded. FORMAT.md says what a crash after each step leaves.
-Does not guarantee that a failed deposit leaves nothing: where it may not delete, it leaves segments that a
-later collection removes, but never a manifest without its segments.
+Does not guarantee that a failed deposit leaves nothing: where it may not delete, it leaves segments that the next
+open or a later collection removes, but never a manifest without its segments.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agentkv import fsio
-from agentkv.errors import CorruptBlock, StoreError, StoreReadError, UsageError
+from agentkv.errors import CorruptBlock, StoreError, UsageError
 from agentkv.records import Manifest, SegmentRef
+from agentkv.store import format as formats
 from agentkv.store import gc
-from agentkv.store.recordfiles import RecordFiles
-from agentkv.store.segments import Data, SegmentStore
+from agentkv.store.files import StoreFiles
+from agentkv.store.segments import Data
 from agentkv.store.workers import Workers
 
 Source = Mapping[str, Data] | Callable[[SegmentRef], Data]
-
-_LOCK_WAIT_S = 60.0
 
 
 def distinct(manifest: Manifest) -> list[SegmentRef]:
@@ -30,67 +31,79 @@ def distinct(manifest: Manifest) -> list[SegmentRef]:
 
 
 class Deposit:
-    """One deposit into a store; used once."""
+    """One deposit into a store; used once. ``created``: digests of the segments that it has added."""
 
-    def __init__(self, lock: Path, manifests: RecordFiles[Manifest], segments: SegmentStore, workers: Workers) -> None:
-        self._lock, self._manifests, self._segments, self._workers = lock, manifests, segments, workers
-        self._created: list[str] = []
+    def __init__(self, files: StoreFiles, workers: Workers) -> None:
+        self._files, self._workers = files, workers
+        self._intent: Path | None = None
+        self.created: list[str] = []
 
     def run(self, manifest: Manifest, data: bytes, source: Source, *, replace: bool) -> bool:
         """Commit ``manifest``, encoded as ``data``; False if the block was there. See ``BlockStore.put``."""
         try:
-            with self._shared_lock():
-                return self._commit(manifest, data, source, replace)
+            with self._files.lock.shared():
+                done = self._commit(manifest, data, source, replace)
+                self._forget_intent()
+                return done
         except BaseException:
             with contextlib.suppress(StoreError):  # the first error is the one to tell
-                gc.roll_back(self._lock, self._manifests, self._segments, self._created)
+                if gc.roll_back(self._files, self.created):
+                    self._forget_intent()
             raise
 
-    @contextlib.contextmanager
-    def _shared_lock(self) -> Iterator[None]:
-        with fsio.file_lock(self._lock, exclusive=False, wait_s=_LOCK_WAIT_S) as held:
-            if held is False:
-                raise StoreReadError(self._lock, "a collection is running; try again later")
-            yield
-
     def _commit(self, manifest: Manifest, data: bytes, source: Source, replace: bool) -> bool:
-        block_id, existing = manifest.block_id, self._existing(manifest.block_id)
+        manifests, block_id = self._files.manifests, manifest.block_id
+        existing = self._existing(block_id)
         same = existing == manifest
         if existing is not None and not same and not replace and self._whole(existing):
-            self._manifests.sync(block_id)
+            manifests.sync(block_id)
             return False
-        # 1. every segment that is not there and sound: temporary file, fsync, rename
+        # 1. what is about to be written, for whoever opens the store after a crash
         refs = distinct(manifest)
-        self._workers.each(lambda ref: self._place(ref, source), refs)
-        # 2. the directories that hold them
-        self._segments.flush(ref.sha256 for ref in refs)
-        # 3. the manifest: temporary file, fsync, rename, fsync of its directory. From the rename on it
-        # counts.
+        missing = [ref for ref in refs if not self._is_sound(ref)]
+        if missing:
+            self._declare([ref.sha256 for ref in missing])
+        # 2. every segment that is not there and sound: temporary file, fsync, rename
+        self._workers.each(lambda ref: self._place(ref, source), missing)
+        # 3. the directories that hold them
+        self._files.segments.flush(ref.sha256 for ref in refs)
+        # 4. the manifest: temporary file, fsync, rename, fsync of its directory. From the rename on it counts.
         if same:
-            self._manifests.sync(block_id)
+            manifests.sync(block_id)
         else:
-            self._manifests.write(block_id, data)
+            manifests.write(block_id, data)
         return not same
 
     def _existing(self, block_id: str) -> Manifest | None:
         with contextlib.suppress(CorruptBlock):
-            return self._manifests.read(block_id)
+            return self._files.manifests.read(block_id)
         return None
 
     def _whole(self, manifest: Manifest) -> bool:
+        return all(self._is_sound(ref) for ref in distinct(manifest))
+
+    def _is_sound(self, ref: SegmentRef) -> bool:
         with contextlib.suppress(CorruptBlock):
-            return all(self._segments.check(ref) for ref in distinct(manifest))
+            return self._files.segments.check(ref)
         return False
 
     def _place(self, ref: SegmentRef, source: Source) -> None:
-        with contextlib.suppress(CorruptBlock):
-            if self._segments.check(ref):
-                return
         if callable(source):
             data = source(ref)
         elif ref.sha256 in source:
             data = source[ref.sha256]
         else:
             raise UsageError(f"segment {ref.sha256[:12]} is neither stored nor given")
-        if self._segments.put(ref, data):
-            self._created.append(ref.sha256)
+        if self._files.segments.put(ref, data):
+            self.created.append(ref.sha256)
+
+    def _declare(self, digests: Sequence[str]) -> None:
+        """Not synced: after a power failure the collection by age does what this file saves otherwise."""
+        name = f"{os.getpid()}.{secrets.token_hex(6)}{gc.INTENT_SUFFIX}"
+        self._intent = self._files.temporaries / name
+        fsio.write_briefly(self._intent, formats.encode_intent(digests))
+
+    def _forget_intent(self) -> None:
+        if self._intent is not None:
+            fsio.remove_file(self._intent)
+            self._intent = None

@@ -18,7 +18,7 @@ import orjson
 from pydantic import ValidationError
 
 from agentkv.hashing import block_id, canonical_json, sha256, tagged_digest
-from agentkv.records import Manifest, NamedBlock, Record, SegmentRef
+from agentkv.records import Import, Manifest, NamedBlock, Pin, Record, SegmentRef, StoreSettings
 
 STORE_FORMAT = 1
 KNOWN_FORMATS = [1]
@@ -26,6 +26,11 @@ SEGMENT_MAGIC = b"AKVSEG\r\n"
 SEGMENT_VERSION = 1
 MANIFEST_MAGIC = "agentkv-manifest 1"
 NAME_MAGIC = "agentkv-name 1"
+TEXT_MAGIC = "agentkv-text 1"
+PIN_MAGIC = "agentkv-pin 1"
+IMPORT_MAGIC = "agentkv-import 1"
+SETTINGS_MAGIC = "agentkv-settings 1"
+INTENT_MAGIC = "agentkv-intent 1"
 TRAILER_BYTES = 32
 
 # Offsets follow from the order; FORMAT.md's byte table is compared with this one by a test.
@@ -67,6 +72,7 @@ class Limits:
     raw_bytes: int = 2**38
     manifest_bytes: int = 64 << 20
     name_bytes: int = 64 << 10
+    text_bytes: int = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,79 @@ def decode_name(data: bytes, name: str, limits: Limits) -> NamedBlock:
 def name_key(kind: str, name: str, fingerprint_id: str) -> str:
     """What a name's file is called: a digest, so that no two spellings meet on any file system."""
     return tagged_digest("name/1", kind, name, fingerprint_id)
+
+
+def encode_text(text: str, limits: Limits) -> tuple[str, bytes]:
+    """The SHA-256 of a text's UTF-8 bytes, by which it is called, and its file's bytes."""
+    try:
+        body = text.encode()
+    except UnicodeEncodeError as error:
+        raise Malformed(f"the text is no valid Unicode: {error}") from error
+    if len(body) > limits.text_bytes:
+        raise Malformed(f"a text of {len(body):,} bytes, more than the limit of {limits.text_bytes:,}")
+    return sha256(body), seal(TEXT_MAGIC, body)
+
+
+def decode_text(data: bytes, name: str) -> str:
+    """The text in a file called ``name``, the SHA-256 of its UTF-8 bytes."""
+    body = unseal(TEXT_MAGIC, data)
+    if sha256(body) != name:
+        raise Malformed(f"it is text {sha256(body)[:12]}")
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"not UTF-8: {error}") from error
+
+
+def encode_mark(mark: Pin | Import | StoreSettings) -> bytes:
+    """The bytes of a pin, an import or the settings."""
+    return _encode(_MARKS[type(mark)], mark)
+
+
+def decode_mark(kind: type[R], data: bytes, name: str | None = None) -> R:
+    """The record in a file that must be called by the id of its block (``name``; None: it is the only one)."""
+    _check_size(data, Limits().name_bytes)
+    mark = _decode(_MARKS[kind], data, kind)
+    if name is not None and getattr(mark, "block_id", None) != name:
+        raise Malformed("it is that of another block")
+    return mark
+
+
+_MARKS: dict[type[Record], str] = {Pin: PIN_MAGIC, Import: IMPORT_MAGIC, StoreSettings: SETTINGS_MAGIC}
+
+
+def encode_intent(digests: Iterable[str]) -> bytes:
+    """What a deposit under way is about to write: the digests of its segments."""
+    return seal(INTENT_MAGIC, canonical_json(sorted(digests)))
+
+
+def decode_intent(data: bytes) -> list[str]:
+    """The digests that :func:`encode_intent` wrote."""
+    try:
+        digests = orjson.loads(unseal(INTENT_MAGIC, data))
+    except orjson.JSONDecodeError as error:
+        raise Malformed("an intent that is no JSON") from error
+    if not isinstance(digests, list) or not all(isinstance(item, str) and is_digest(item) for item in digests):
+        raise Malformed("an intent that is no list of digests")
+    return digests
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What counting needs of a manifest: its parent, its segments with their raw bytes, its file's bytes."""
+
+    parent_id: str | None
+    segments: dict[str, int]
+    file_bytes: int
+
+
+def summarise(data: bytes) -> Summary:
+    """The summary of a manifest's file, from its seal and its JSON alone: ten times quicker than the record."""
+    try:
+        body = orjson.loads(unseal(MANIFEST_MAGIC, data))
+        return Summary(body["parent_id"], {ref["sha256"]: ref["n_bytes"] for ref in body["segments"]}, len(data))
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise Malformed(f"not a manifest: {error}") from error
 
 
 def encode_marker() -> bytes:

@@ -1,8 +1,8 @@
-"""A folder of small sealed JSON files, one a record, each called by a digest.
+"""A folder of small sealed files, one a record, each called by a digest.
 
-Knows neither what the records are nor when they may be written: it is given their encoder and decoder. A file
-that reads is whole and valid; anything else is a typed error. Does not guarantee that a record stays after it
-was read.
+Knows neither what the records are nor when they may be written: it is given their decoder, and the bytes to
+write. A file that reads is whole and valid; anything else is a typed error. Does not guarantee that a record
+stays after it was read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from agentkv import fsio
-from agentkv.errors import CorruptBlock
-from agentkv.records import Record
+from agentkv.errors import CorruptBlock, StoreError
 from agentkv.store.cache import StateCache
 from agentkv.store.format import Malformed, is_digest
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R")
 
-_SUFFIX = ".json"
 _CACHE_BYTES = 64 << 20
 # A parsed record takes about this many times its file's size in RAM (a token id: 2 to 7 bytes on disk, 36
 # here).
@@ -31,7 +29,7 @@ class RecordFiles(Generic[R]):
 
     ``decode`` gets a file's bytes and the digest that it is called by, and raises Malformed; ``limit`` is the
     largest file that is read. Parsed records are kept by file identity, so a repeated read costs an
-    ``fstat``.
+    ``fstat``, and :meth:`all` of an unsharded folder by the folder's own mtime.
     """
 
     def __init__(
@@ -43,15 +41,18 @@ class RecordFiles(Generic[R]):
         limit: int,
         *,
         sharded: bool,
+        temporaries: Path | None = None,
+        suffix: str = ".json",
     ) -> None:
-        self.root = base / folder
+        self.root, self.suffix = base / folder, suffix
         self._base, self._what, self._decode = base, what, decode
-        self._limit, self._sharded = limit, sharded
+        self._limit, self._sharded, self._temporaries = limit, sharded, temporaries
         self._cache: StateCache[tuple[fsio.Identity, R]] = StateCache(_CACHE_BYTES)
+        self._snapshot: tuple[int, list[R]] | None = None
 
     def path(self, digest: str) -> Path:
         """Where the record is, or would be."""
-        return (self.root / digest[:2] if self._sharded else self.root) / (digest + _SUFFIX)
+        return (self.root / digest[:2] if self._sharded else self.root) / (digest + self.suffix)
 
     def read(self, digest: str) -> R | None:
         """The record; None if there is no file. Raises CorruptBlock, StoreReadError."""
@@ -75,6 +76,40 @@ class RecordFiles(Generic[R]):
             self._cache.put(digest, (identity, record), _RAM_FACTOR * len(data))
         return record
 
+    def all(self, on_error: Callable[[StoreError], None] | None = None) -> list[R]:
+        """Every record, by digest. A damaged one raises, or is told to ``on_error`` and left out.
+
+        As long as no file was added, replaced or removed, an unsharded folder is not read again.
+        """
+        changed = self._changed_ns()
+        kept = self._snapshot
+        if kept is not None and kept[0] == changed:
+            return list(kept[1])
+        found, whole = [], True
+        for digest in self.digests():
+            try:
+                record = self.read(digest)
+            except StoreError as error:
+                if on_error is None:
+                    raise
+                on_error(error)
+                whole = False
+            else:
+                if record is not None:
+                    found.append(record)
+        # A change within the clock's tick of the look would not show, so only a settled folder is remembered.
+        settled = changed is not None and fsio.is_settled((0, 0, 0, changed))
+        self._snapshot = (changed, found) if whole and settled and changed is not None else None
+        return list(found)
+
+    def _changed_ns(self) -> int | None:
+        if self._sharded:
+            return None
+        try:
+            return self.root.stat().st_mtime_ns
+        except OSError:
+            return None
+
     def write(self, digest: str, data: bytes) -> None:
         """Put the encoded record there, atomically and durably, over an older one."""
         path = self.path(digest)
@@ -84,7 +119,8 @@ class RecordFiles(Generic[R]):
             fsio.sync_directory(self.root)  # another process may have made the sub-folder a moment ago
         except OSError as error:
             raise fsio.translated(error, path, len(data)) from error
-        fsio.write_durably(path, [data])
+        self._snapshot = None
+        fsio.write_durably(path, [data], temporaries=self._temporaries)
 
     def sync(self, digest: str) -> None:
         """Return when a record that another process wrote would outlive a power failure."""
@@ -99,22 +135,26 @@ class RecordFiles(Generic[R]):
         path = self.path(digest)
         fsio.refuse_links(self._base, path)
         self._cache.drop(digest)
+        self._snapshot = None
         return fsio.remove_file(path, sync_parent=True)
+
+    def stored_bytes(self, digest: str) -> int | None:
+        """The size of the record's file; None if there is none."""
+        path = self.path(digest)
+        fsio.refuse_links(self._base, path)
+        with fsio.open_regular(path) as opened:
+            return None if opened is None else opened[1].st_size
+
+    def written_at(self, digest: str) -> float:
+        """When the record was written, in seconds since 1970; 0 if there is none."""
+        with fsio.open_regular(self.path(digest)) as opened:
+            return 0.0 if opened is None else opened[1].st_mtime
 
     def digests(self, prefix: str = "") -> Iterator[str]:
         """What is there under digests that start with ``prefix``, sorted; nothing is opened."""
         root = self.path(prefix).parent if self._sharded and len(prefix) >= 2 else self.root
         fsio.refuse_links(self._base, root / "x")
         for path, _ in fsio.files_below(root):
-            digest = path.name.removesuffix(_SUFFIX)
+            digest = path.name.removesuffix(self.suffix)
             if is_digest(digest) and digest.startswith(prefix) and path == self.path(digest):
                 yield digest
-
-    def sweep_temporaries(self, min_age_s: float) -> int:
-        """Delete temporary files that a crash has left; the bytes freed."""
-        fsio.refuse_links(self._base, self.root / "x")
-        freed = 0
-        for path, n_bytes in fsio.files_below(self.root, min_age_s):
-            if path.suffix == fsio.TEMP_SUFFIX and fsio.remove_file(path):
-                freed += n_bytes
-        return freed

@@ -81,7 +81,11 @@ class SegmentStore(Protocol):
         """Delete the segment; False if there was none."""
         ...
 
-    def sweep(self, keep: Collection[str], min_age_s: float) -> tuple[int, int]:
+    def all(self) -> Iterator[tuple[str, int]]:
+        """Digest and stored bytes of every segment there is, by digest; nothing is opened or checked."""
+        ...
+
+    def sweep(self, keep: Collection[str], min_age_s: float, *, dry_run: bool = False) -> tuple[int, int]:
         """Delete what is not in ``keep`` and older than that; how many segments, and bytes in all."""
         ...
 
@@ -103,6 +107,7 @@ class FileSegmentStore:
         root: Path,
         *,
         base: Path | None = None,
+        temporaries: Path | None = None,
         codec: str = "planes",
         level: int = 1,
         verify: str = "once",
@@ -114,7 +119,7 @@ class FileSegmentStore:
         if verify not in ("once", "always"):
             raise UsageError(f"verify is {verify!r}; it must be 'once' or 'always'")
         self.root = root
-        self.base = base or root.parent
+        self.base, self._temporaries = base or root.parent, temporaries
         self._codec, self._level = _CODECS[codec], level
         self._always = verify == "always"
         self._durable: set[str] = set()
@@ -176,7 +181,8 @@ class FileSegmentStore:
         fsio.refuse_links(self.base, path)
         was_there = self.has(ref.sha256)
         self._forget(ref.sha256)
-        fsio.write_durably(path, [header, payload, trailer.digest()], sync_parent=False)
+        parts = [header, payload, trailer.digest()]
+        fsio.write_durably(path, parts, sync_parent=False, temporaries=self._temporaries)
         return not was_there
 
     def flush(self, digests: Iterable[str]) -> None:
@@ -200,16 +206,23 @@ class FileSegmentStore:
         fsio.refuse_links(self.base, path)
         return fsio.remove_file(path)
 
-    def sweep(self, keep: Collection[str], min_age_s: float) -> tuple[int, int]:
+    def all(self) -> Iterator[tuple[str, int]]:
+        fsio.refuse_links(self.base, self.root / "x")
+        for path, n_bytes in fsio.files_below(self.root):
+            digest = path.name.removesuffix(_SUFFIX)
+            if is_digest(digest) and path == self.path(digest):
+                yield digest, n_bytes
+
+    def sweep(self, keep: Collection[str], min_age_s: float, *, dry_run: bool = False) -> tuple[int, int]:
         count = freed = 0
         for path, n_bytes in fsio.files_below(self.root, min_age_s):
             digest = path.name.removesuffix(_SUFFIX)
-            is_segment = is_digest(digest) and path == self.path(digest)
-            if digest in keep if is_segment else path.suffix != fsio.TEMP_SUFFIX:
+            if digest in keep or not is_digest(digest) or path != self.path(digest):
                 continue
-            self._forget(digest)
-            if fsio.remove_file(path):
-                count, freed = count + is_segment, freed + n_bytes
+            if not dry_run:
+                self._forget(digest)
+            if dry_run or fsio.remove_file(path):
+                count, freed = count + 1, freed + n_bytes
         return count, freed
 
     def _forget(self, sha256: str) -> None:

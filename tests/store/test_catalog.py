@@ -321,13 +321,16 @@ def test_collect_removes_only_what_nothing_needs(store: BlockStore) -> None:
     kept, gone = block(list(range(8))), block([99, 98])
     store.put(*kept)
     store.put(*gone)
-    left = store.root / "manifests" / "x.json.1.abc.tmp"
+    left = store.root / "tmp" / "x.json.1.abc.tmp"
     left.write_bytes(b"left")
     assert store.remove_block(gone[0].block_id) is True
     assert store.remove_block(gone[0].block_id) is False
-    assert store.collect().segments == 0, "everything is younger than an hour"
-    collected = store.collect(min_age_s=0.0)
-    assert collected.segments == 1
+    assert store.collect(min_age_s=3600).segments == 0, "everything is younger than an hour"
+    planned = store.collect(dry_run=True)
+    assert left.exists()
+    collected = store.collect()
+    assert collected == planned
+    assert (collected.segments, collected.temporaries) == (1, 1)
     assert collected.bytes > 4
     assert not left.exists()
     assert store.verify(kept[0].block_id) == kept[0]

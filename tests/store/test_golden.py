@@ -10,22 +10,29 @@ from agentkv.hashing import sha256
 from agentkv.records import (
     Exactness,
     Fingerprint,
+    Import,
     Manifest,
     NamedBlock,
+    Pin,
     Planes,
     Probe,
     Section,
     SegmentRef,
     StateLayout,
+    StoreSettings,
 )
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import (
     Limits,
     decode_manifest,
+    decode_mark,
     decode_name,
+    decode_text,
     encode_manifest,
+    encode_mark,
     encode_marker,
     encode_name,
+    encode_text,
 )
 from agentkv.store.segments import FileSegmentStore
 
@@ -62,12 +69,31 @@ GOLDEN_MANIFEST = (
     b"]}"
 )
 
+TEXT = "Straße\n"
+TEXT_DIGEST = "ec05e2ce712b0c64e8769d0c7e7336177523852e30d4561cf6b283e8d7de8dd8"
 NAME_KEY = "1148a536194ccaac97f086a2890997b22f283d83eea1f163da9e4fa80fb794a1"
 GOLDEN_NAME = (
-    b'agentkv-name 1 c35ce6949d4b9198ce712fa888dbf970020484172132fde82b60ad5c85a2c0d8\n{"block_id'
-    b'":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","description":"Says \\'
-    b'"hi\\".","fingerprint_id":"248d2ab7b7aeeeef2ac1f55d35d5d6d05a02d53e30364dcf52210157e1bfd212'
-    b'","format":1,"kind":"skill","name":"stra\xc3\x9fe","source":"","source_sha256":null}'
+    b'agentkv-name 1 377202c844756412beb3f640a163b66b13acfbc8d116c3254f8e1ca268bf725e\n{"block_'
+    b'id":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","description":"Sa'
+    b'ys \\"hi\\".","fingerprint_id":"248d2ab7b7aeeeef2ac1f55d35d5d6d05a02d53e30364dcf52210157e1'
+    b'bfd212","format":1,"kind":"skill","license":"MIT","name":"stra\xc3\x9fe","source":"","source_s'
+    b'ha256":"ec05e2ce712b0c64e8769d0c7e7336177523852e30d4561cf6b283e8d7de8dd8"}'
+)
+GOLDEN_TEXT = b"agentkv-text 1 ec05e2ce712b0c64e8769d0c7e7336177523852e30d4561cf6b283e8d7de8dd8\nStra\xc3\x9fe\n"
+GOLDEN_PIN = (
+    b'agentkv-pin 1 a1ea6fe334ef24cbd2b6e19b0295775fc4e9be37f9d3816857e87a6a3d92844c\n{"block_i'
+    b'd":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","format":1}'
+)
+GOLDEN_IMPORT = (
+    b'agentkv-import 1 3c5f024332753fba307aa206b1a2e3d03d8c83313894a3fbcd204138d6ee2cfd\n{"bloc'
+    b'k_id":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","decision":"tru'
+    b'sted","format":1,"pack_sha256":"abababababababababababababababababababababababababababab'
+    b'abababab","signed_by":"ed25519:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdc'
+    b'dcdcdcd"}'
+)
+GOLDEN_SETTINGS = (
+    b'agentkv-settings 1 58ab610c152f570dc4c254b8e06c82acdf052599138715904f57d7578f9c5259\n{"bu'
+    b'dget_bytes":1000000000,"format":1}'
 )
 
 MANIFEST = Manifest(
@@ -99,7 +125,12 @@ NAMED = NamedBlock(
     fingerprint_id=MANIFEST.fingerprint.id,
     block_id=BLOCK_ID,
     description='Says "hi".',
+    source_sha256=TEXT_DIGEST,
+    license="MIT",
 )
+PIN = Pin(block_id=BLOCK_ID)
+IMPORT = Import(block_id=BLOCK_ID, pack_sha256="ab" * 32, signed_by="ed25519:" + "cd" * 32, decision="trusted")
+SETTINGS = StoreSettings(budget_bytes=10**9)
 
 
 def test_the_marker() -> None:
@@ -140,15 +171,31 @@ def test_a_manifest_and_a_name_are_written_and_read_as_ever() -> None:
     assert decode_name(GOLDEN_NAME, NAME_KEY, Limits()) == NAMED
 
 
+def test_texts_and_marks_are_written_and_read_as_ever() -> None:
+    assert encode_text(TEXT, Limits()) == (TEXT_DIGEST, GOLDEN_TEXT)
+    assert decode_text(GOLDEN_TEXT, TEXT_DIGEST) == TEXT
+    for record, golden in ((PIN, GOLDEN_PIN), (IMPORT, GOLDEN_IMPORT), (SETTINGS, GOLDEN_SETTINGS)):
+        assert encode_mark(record) == golden
+        assert decode_mark(type(record), golden) == record
+
+
 def test_a_whole_golden_store_opens(tmp_path: Path) -> None:
     for path, data in {
         "agentkv-store.json": GOLDEN_MARKER,
         f"segments/{RAW_DIGEST[:2]}/{RAW_DIGEST}.seg": GOLDEN_RAW,
         f"manifests/{BLOCK_ID[:2]}/{BLOCK_ID}.json": GOLDEN_MANIFEST,
         f"names/{NAME_KEY}.json": GOLDEN_NAME,
+        f"texts/{TEXT_DIGEST[:2]}/{TEXT_DIGEST}.txt": GOLDEN_TEXT,
+        f"pins/{BLOCK_ID}.json": GOLDEN_PIN,
+        f"imports/{BLOCK_ID[:2]}/{BLOCK_ID}.json": GOLDEN_IMPORT,
+        "agentkv-settings.json": GOLDEN_SETTINGS,
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     with BlockStore(tmp_path, create=False) as store:
         assert store.verify(BLOCK_ID) == MANIFEST
         assert store.names() == [NAMED]
+        assert store.text(TEXT_DIGEST) == TEXT
+        assert store.pinned() == {BLOCK_ID}
+        assert store.imported(BLOCK_ID) == IMPORT
+        assert store.budget == SETTINGS.budget_bytes

@@ -1,0 +1,102 @@
+"""Where everything in a store is: its folders of records, its segments, its lock.
+
+Knows paths and decoders; refuses to know in which order things are written (``deposit.py``) or go (``gc.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from agentkv import fsio
+from agentkv.errors import CorruptBlock, UsageError
+from agentkv.records import Import, Manifest, NamedBlock, Pin, StoreSettings
+from agentkv.store import format as formats
+from agentkv.store.format import Limits, Malformed, Summary
+from agentkv.store.lock import StoreLock
+from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.segments import SegmentStore
+
+R = TypeVar("R")
+
+TEMPORARIES, QUARANTINE = "tmp", "quarantine"
+SETTINGS = "agentkv-settings.json"
+
+
+class StoreFiles:
+    """The parts of the store in ``root``. ``temporaries`` holds only what a write under way, or a crash, has left."""
+
+    def __init__(self, root: Path, segments: SegmentStore, limits: Limits) -> None:
+        self.root, self.segments, self.limits = root, segments, limits
+        self.temporaries, self.quarantine = root / TEMPORARIES, root / QUARANTINE
+        self.lock = StoreLock(root)
+
+        def folder(name: str, what: str, decode: Callable[[bytes, str], R], limit: int, **how: bool) -> RecordFiles[R]:
+            suffix = ".txt" if name == "texts" else ".json"
+            sharded = how.get("sharded", True)
+            return RecordFiles(
+                root, name, what, decode, limit, sharded=sharded, temporaries=self.temporaries, suffix=suffix
+            )
+
+        manifest_bytes, name_bytes = limits.manifest_bytes, limits.name_bytes
+        self.manifests: RecordFiles[Manifest] = folder(
+            "manifests", "manifest", lambda data, name: formats.decode_manifest(data, name, limits), manifest_bytes
+        )
+        self.names: RecordFiles[NamedBlock] = folder(
+            "names", "name", lambda data, name: formats.decode_name(data, name, limits), name_bytes, sharded=False
+        )
+        self.texts: RecordFiles[str] = folder("texts", "text", formats.decode_text, limits.text_bytes + 1024)
+        self.pins: RecordFiles[Pin] = folder(
+            "pins", "pin", lambda data, name: formats.decode_mark(Pin, data, name), name_bytes, sharded=False
+        )
+        self.imports: RecordFiles[Import] = folder(
+            "imports", "import", lambda data, name: formats.decode_mark(Import, data, name), name_bytes
+        )
+
+    def summaries(self) -> Iterator[tuple[str, Summary]]:
+        """Every block's id and summary, by id. Raises CorruptBlock, StoreReadError: nothing may go unseen here."""
+        for block_id in self.manifests.digests():
+            path = self.manifests.path(block_id)
+            data = fsio.read_regular(path, self.limits.manifest_bytes)
+            try:
+                if data is not None:
+                    yield block_id, formats.summarise(data)
+            except Malformed as error:
+                raise CorruptBlock(f"manifest {block_id[:12]}", path, str(error)) from error
+
+    def referenced(self) -> set[str]:
+        """Digests of every segment that a committed block names. Raises CorruptBlock, StoreReadError."""
+        return {digest for _, summary in self.summaries() for digest in summary.segments}
+
+    def read_settings(self) -> StoreSettings:
+        """What holds for this store; the defaults where nothing was set. Raises CorruptBlock, StoreReadError."""
+        path = self.root / SETTINGS
+        data = fsio.read_regular(path, self.limits.name_bytes)
+        try:
+            return StoreSettings() if data is None else formats.decode_mark(StoreSettings, data)
+        except Malformed as error:
+            raise CorruptBlock("the store's settings", path, str(error)) from error
+
+    def write_settings(self, settings: StoreSettings) -> None:
+        """Replace the settings, atomically."""
+        with self.lock.shared():
+            data = formats.encode_mark(settings)
+            fsio.write_durably(self.root / SETTINGS, [data], temporaries=self.temporaries)
+
+    def put_text(self, text: str) -> str:
+        """Keep a text; its SHA-256, by which it is called. Raises UsageError, StoreFull."""
+        try:
+            digest, data = formats.encode_text(text, self.limits)
+        except Malformed as error:
+            raise UsageError(str(error)) from error
+        with self.lock.shared():
+            if not self._holds(digest):
+                self.texts.write(digest, data)
+        return digest
+
+    def _holds(self, digest: str) -> bool:
+        try:
+            return self.texts.read(digest) is not None
+        except CorruptBlock:
+            return False
