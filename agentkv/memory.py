@@ -223,7 +223,7 @@ class AgentMemory:
                 if difference is not None:
                     left_out[entry.name] = f"stored with {difference[0]} = {difference[1]}, here it is {difference[2]}"
                     continue
-                live[entry.name] = Candidate(entry.description, self._text_of(entry.block_id))
+                live[entry.name] = Candidate(entry.description, self._text_of(entry))
             except (StoreError, UsageError) as error:
                 left_out[entry.name] = error.message
         return live, {name: reason for name, reason in left_out.items() if name not in live}
@@ -235,15 +235,23 @@ class AgentMemory:
         manifest = self.store.manifest(entry.block_id)
         return manifest.fingerprint.first_difference(self.blocks.fingerprint) if manifest else None
 
-    def _text_of(self, block_id: str) -> str:
-        """The text of a block's own tokens. Raises UnknownBlock, CorruptBlock, UsageError for foreign token ids."""
-        if block_id not in self._texts:
-            manifest = self.store.manifest(block_id)
-            if manifest is None:
-                raise UnknownBlock(block_id, "Its name points to nothing; deposit it again.")
-            parts = map(self.engine.token_bytes, manifest.tokens)
-            self._texts[block_id] = b"".join(parts).decode("utf-8", "replace")
-        return self._texts[block_id]
+    def _text_of(self, entry: NamedBlock) -> str:
+        """The text that a name stands for, to tell its block from others.
+
+        As the store keeps it; else the block's own tokens. Raises UnknownBlock, CorruptBlock, UsageError for foreign
+        token ids.
+        """
+        if not self.store.exists(entry.block_id):
+            raise UnknownBlock(entry.block_id, "Its name points to nothing; deposit it again.")
+        if entry.block_id not in self._texts:
+            text = self.store.text(entry.source_sha256) if entry.source_sha256 else None
+            self._texts[entry.block_id] = self._detokenised(entry.block_id) if text is None else text
+        return self._texts[entry.block_id]
+
+    def _detokenised(self, block_id: str) -> str:
+        manifest = self.store.manifest(block_id)
+        tokens = manifest.tokens if manifest else ()
+        return b"".join(map(self.engine.token_bytes, tokens)).decode("utf-8", "replace")
 
     def ask(
         self,

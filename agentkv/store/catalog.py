@@ -120,6 +120,11 @@ class BlockStore:
         """Whether a valid manifest is there; a corrupt one counts as none, so that a deposit replaces it."""
         return self._sound(block_id) is not None
 
+    def exists(self, block_id: str) -> bool:
+        """Whether there is a manifest whose seal holds: much quicker than reading it. Raises CorruptBlock."""
+        _require_digest(block_id)
+        return self.files.summary(block_id) is not None
+
     def manifest(self, block_id: str) -> Manifest | None:
         """The block's manifest, or None. Raises CorruptBlock, StoreReadError."""
         _require_digest(block_id)

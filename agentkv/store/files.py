@@ -43,6 +43,15 @@ class StoreFiles:
         self.manifests: RecordFiles[Manifest] = folder(
             "manifests", "manifest", lambda data, name: formats.decode_manifest(data, name, limits), manifest_bytes
         )
+        self._summaries: RecordFiles[Summary] = RecordFiles(
+            root,
+            "manifests",
+            "manifest",
+            lambda data, _: formats.summarise(data),
+            manifest_bytes,
+            sharded=True,
+            ram_factor=1,  # the tokens, most of a manifest, are not kept
+        )
         self.names: RecordFiles[NamedBlock] = folder(
             "names", "name", lambda data, name: formats.decode_name(data, name, limits), name_bytes, sharded=False
         )
@@ -54,16 +63,16 @@ class StoreFiles:
             "imports", "import", lambda data, name: formats.decode_mark(Import, data, name), name_bytes
         )
 
+    def summary(self, block_id: str) -> Summary | None:
+        """What counting needs of a block, much quicker than its manifest; None if there is none."""
+        return self._summaries.read(block_id)
+
     def summaries(self) -> Iterator[tuple[str, Summary]]:
         """Every block's id and summary, by id. Raises CorruptBlock, StoreReadError: nothing may go unseen here."""
         for block_id in self.manifests.digests():
-            path = self.manifests.path(block_id)
-            data = fsio.read_regular(path, self.limits.manifest_bytes)
-            try:
-                if data is not None:
-                    yield block_id, formats.summarise(data)
-            except Malformed as error:
-                raise CorruptBlock(f"manifest {block_id[:12]}", path, str(error)) from error
+            summary = self.summary(block_id)
+            if summary is not None:
+                yield block_id, summary
 
     def referenced(self) -> set[str]:
         """Digests of every segment that a committed block names. Raises CorruptBlock, StoreReadError."""

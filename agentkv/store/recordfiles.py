@@ -43,10 +43,12 @@ class RecordFiles(Generic[R]):
         sharded: bool,
         temporaries: Path | None = None,
         suffix: str = ".json",
+        ram_factor: int = _RAM_FACTOR,
     ) -> None:
         self.root, self.suffix = base / folder, suffix
         self._base, self._what, self._decode = base, what, decode
         self._limit, self._sharded, self._temporaries = limit, sharded, temporaries
+        self._ram_factor = ram_factor
         self._cache: StateCache[tuple[fsio.Identity, R]] = StateCache(_CACHE_BYTES)
         self._snapshot: tuple[int, list[R]] | None = None
 
@@ -73,7 +75,7 @@ class RecordFiles(Generic[R]):
         except Malformed as error:
             raise CorruptBlock(f"{self._what} {digest[:12]}", path, str(error)) from error
         if fsio.is_settled(identity):
-            self._cache.put(digest, (identity, record), _RAM_FACTOR * len(data))
+            self._cache.put(digest, (identity, record), self._ram_factor * len(data))
         return record
 
     def all(self, on_error: Callable[[StoreError], None] | None = None) -> list[R]:
