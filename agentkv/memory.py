@@ -77,6 +77,7 @@ class AgentMemory:
         self.blocks = Blocks(self.engine, self.store)
         self._prompts = PromptBuilder(self.engine)
         self._texts: dict[str, str] = {}
+        self._candidates_of: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
         self.classifier: Classifier = classifier or ChannelClassifier(self.blocks)
 
     def __enter__(self) -> AgentMemory:
@@ -212,7 +213,16 @@ class AgentMemory:
         return decision.model_copy(update={"left_out": left_out}) if left_out else decision
 
     def _candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
-        """The live labels with what is known of them, and the names that cannot be candidates, with the reason."""
+        """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
+
+        As long as the store does not change they are those of the last time.
+        """
+        version = self.store.version()
+        if version is None or version != self._candidates_of[0]:
+            self._candidates_of = (version, self._find_candidates())
+        return self._candidates_of[1]
+
+    def _find_candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
         live: dict[str, Candidate] = {}
         left_out: dict[str, str] = {}
         for entry in self.store.names():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from agentkv.errors import (
     UsageError,
     WindowOverflow,
 )
+from agentkv.records import Manifest
 from agentkv.router.base import NONE, Classification
 from agentkv.router.classifier import SHORTLIST
+from agentkv.store.catalog import BlockStore
 from tests.engine.contract import HOSTILE
 
 VAULTS = {f"site-{k}": f"{70001 + 1017 * k}" for k in range(12)}
@@ -313,3 +317,71 @@ def test_logprobs_come_with_the_turn_where_asked_for(memory: AgentMemory) -> Non
     assert turn.logprobs is not None
     assert len(turn.logprobs) == turn.tokens.generated
     assert memory.ask("Code?", skill="site-1").logprobs is None
+
+
+def test_another_process_changes_the_candidates_of_the_next_question(memory: AgentMemory) -> None:
+    fill(memory)
+    time.sleep(0.15)  # a store that has just changed is looked at anew anyway
+    assert memory.route("The vault of site-5?").scores.keys() >= {"site-5"}
+    again = AgentMemory(memory.store.root, memory.engine)
+    again.deposit_text("garage", "The garage code is 99.", "The code of the garage, for cars.")
+    assert "garage" in memory.route("The code of the garage, for cars?").scores
+    again.store.remove_name("text", "site-5", memory.blocks.fingerprint.id)
+    assert "site-5" not in memory.route("The vault of site-5?").scores
+    time.sleep(0.15)
+    assert "site-5" not in memory.route("The vault of site-5?").scores
+
+
+def test_a_block_evicted_between_lookup_and_graft_is_a_miss(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(memory)
+    expected = memory.ask("Code?", skill="site-3")
+    other = BlockStore(memory.store.root)
+    here = AgentMemory(memory.store.root, memory.engine)
+    found = here.blocks.stored_chain
+
+    def stored_chain(parts: Sequence[Sequence[int]]) -> list[Manifest]:
+        chain = found(parts)
+        other.evict(0)
+        return chain
+
+    monkeypatch.setattr(here.blocks, "stored_chain", stored_chain)
+    turn = here.ask("Code?", skill="site-3")
+    assert (turn.not_restored, turn.tokens.restored, turn.block_id) == ("the block was removed just now", 0, None)
+    assert turn.logits_sha256 == expected.logits_sha256
+    monkeypatch.undo()
+    with pytest.raises(UnknownSkill):
+        here.ask("Code?", skill="site-3")
+
+
+def test_a_graft_counts_as_a_use_and_a_deposit_keeps_its_text_and_licence(memory: AgentMemory, tmp_path: Path) -> None:
+    folder = skill(tmp_path, "vault", "The code is 1.")
+    file = folder / "SKILL.md"
+    file.write_text(file.read_text().replace("---\nThe", "license: MIT\n---\nThe"))
+    memory.deposit_skill(folder)
+    (entry,) = memory.names()
+    assert entry.license == "MIT"
+    assert memory.store.text(entry.source_sha256 or "") == "# Manual: vault\n\nThe code is 1.\n"
+    assert entry.block_id not in memory.store.uses()
+    memory.ask("Code?", skill="vault")
+    memory.ask("Code?", skill="vault")
+    assert BlockStore(memory.store.root).uses().get(entry.block_id) is None, "a use is written seconds later"
+    memory.close()
+    memory.store.close()
+    assert BlockStore(memory.store.root).uses()[entry.block_id].hits == 2
+
+
+def test_a_text_of_another_models_store_is_deposited_anew_under_its_name(memory: AgentMemory, tmp_path: Path) -> None:
+    memory.deposit_skill(skill(tmp_path, "vault", f"The code is {VAULTS['site-1']}.", "Opening the vault."))
+    (entry,) = memory.names()
+    text = memory.store.text(entry.source_sha256 or "")
+    other = AgentMemory(tmp_path / "other", FakeEngine(weights="changed", replies=vault_reply))
+    assert text is not None
+    deposit = other.deposit_source(entry, text)
+    (copy,) = other.names()
+    assert copy.block_id == deposit.manifest.block_id != entry.block_id
+    same = ("kind", "name", "description", "source", "source_sha256", "license")
+    assert [getattr(copy, field) for field in same] == [getattr(entry, field) for field in same]
+    assert other.ask("Code?", skill="vault").text == VAULTS["site-1"]
+    assert other.deposit_cards() == 0

@@ -209,6 +209,11 @@ class BlockStore:
             totals[ref.sha256 in inherited][1] += stored
         return Sizes(*totals[False], *totals[True])
 
+    def version(self) -> tuple[object, ...] | None:
+        """Another value whenever a block or name is added, replaced or removed; None if one was a moment ago."""
+        parts = (self._manifests.version(), self._names.version())
+        return None if None in parts else parts
+
     def block_ids(self) -> Iterator[str]:
         """The ids of all committed blocks, sorted; nothing is opened."""
         return self._manifests.digests()

@@ -7,6 +7,7 @@ stays after it was read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -29,7 +30,7 @@ class RecordFiles(Generic[R]):
 
     ``decode`` gets a file's bytes and the digest that it is called by, and raises Malformed; ``limit`` is the
     largest file that is read. Parsed records are kept by file identity, so a repeated read costs an
-    ``fstat``, and :meth:`all` of an unsharded folder by the folder's own mtime.
+    ``fstat``, and :meth:`all` by :meth:`version`.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class RecordFiles(Generic[R]):
         self._limit, self._sharded, self._temporaries = limit, sharded, temporaries
         self._ram_factor = ram_factor
         self._cache: StateCache[tuple[fsio.Identity, R]] = StateCache(_CACHE_BYTES)
-        self._snapshot: tuple[int, list[R]] | None = None
+        self._snapshot: tuple[tuple[int, ...], list[R]] | None = None
 
     def path(self, digest: str) -> Path:
         """Where the record is, or would be."""
@@ -65,27 +66,35 @@ class RecordFiles(Generic[R]):
             with fsio.open_regular(path) as opened:
                 if opened is not None and fsio.identity_of(opened[1]) == cached[0]:
                     return cached[1]
-        found = fsio.read_identified(path, self._limit)
+        found = self.load(digest)
         if found is None:
             self._cache.drop(digest)
             return None
-        data, identity = found
+        record, identity = found
+        if fsio.is_settled(identity):
+            self._cache.put(digest, (identity, record), self._ram_factor * identity[2])
+        return record
+
+    def load(self, digest: str) -> tuple[R, fsio.Identity] | None:
+        """The record as it is on disk now, never from RAM, and its file's identity; else like :meth:`read`."""
+        path = self.path(digest)
+        fsio.refuse_links(self._base, path)
+        found = fsio.read_identified(path, self._limit)
+        if found is None:
+            return None
         try:
-            record = self._decode(data, digest)
+            return self._decode(found[0], digest), found[1]
         except Malformed as error:
             raise CorruptBlock(f"{self._what} {digest[:12]}", path, str(error)) from error
-        if fsio.is_settled(identity):
-            self._cache.put(digest, (identity, record), self._ram_factor * len(data))
-        return record
 
     def all(self, on_error: Callable[[StoreError], None] | None = None) -> list[R]:
         """Every record, by digest. A damaged one raises, or is told to ``on_error`` and left out.
 
-        As long as no file was added, replaced or removed, an unsharded folder is not read again.
+        As long as no file was added, replaced or removed, the folder is not read again.
         """
-        changed = self._changed_ns()
+        version = self.version()
         kept = self._snapshot
-        if kept is not None and kept[0] == changed:
+        if kept is not None and kept[0] == version:
             return list(kept[1])
         found, whole = [], True
         for digest in self.digests():
@@ -99,18 +108,26 @@ class RecordFiles(Generic[R]):
             else:
                 if record is not None:
                     found.append(record)
-        # A change within the clock's tick of the look would not show, so only a settled folder is remembered.
-        settled = changed is not None and fsio.is_settled((0, 0, 0, changed))
-        self._snapshot = (changed, found) if whole and settled and changed is not None else None
+        self._snapshot = (version, found) if whole and version is not None else None
         return list(found)
 
-    def _changed_ns(self) -> int | None:
-        if self._sharded:
-            return None
+    def version(self) -> tuple[int, ...] | None:
+        """Another value whenever a file is added, replaced or removed; None if one was a moment ago.
+
+        Made of the folders' mtimes. A change within the clock's tick of a look would not show in them, so what is
+        not settled has no version. A file that is changed in place, which nothing here does, shows in its own
+        identity when it is read.
+        """
+        folders = [self.root]
         try:
-            return self.root.stat().st_mtime_ns
+            if self._sharded:
+                folders += [Path(entry.path) for entry in os.scandir(self.root)]
+            times = tuple(folder.stat().st_mtime_ns for folder in folders)
+        except FileNotFoundError:
+            return ()
         except OSError:
             return None
+        return times if all(fsio.is_settled((0, 0, 0, changed)) for changed in times) else None
 
     def write(self, digest: str, data: bytes) -> None:
         """Put the encoded record there, atomically and durably, over an older one."""

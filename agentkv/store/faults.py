@@ -1,0 +1,165 @@
+"""What is wrong with one file of a store: for ``check.py``, which looks at all, and ``repair.py``, which looks again.
+
+Knows how a record and a segment are read and what each error says of them. A read that the system refuses says
+nothing about the bytes: *unreadable*, never *corrupt*.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from agentkv import fsio
+from agentkv.errors import CorruptBlock, StoreError, StoreReadError
+from agentkv.records import Manifest, SegmentRef
+from agentkv.store import format as formats
+from agentkv.store.files import StoreFiles
+from agentkv.store.format import HEADER_BYTES, TRAILER_BYTES, Malformed
+from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.segments import SegmentStore
+
+
+class Kind(StrEnum):
+    """What a finding is; the first five are damage."""
+
+    CORRUPT = "corrupt"
+    WRONG_SIZE = "wrong-size"
+    MISSING = "missing"
+    DANGLING = "dangling"
+    UNREADABLE = "unreadable"
+    FOREIGN = "foreign"
+    ORPHAN = "orphan"
+    STALE_TEMP = "stale-temp"
+
+
+DAMAGE = frozenset({Kind.CORRUPT, Kind.WRONG_SIZE, Kind.MISSING, Kind.DANGLING, Kind.UNREADABLE})
+LEFT_OVER = frozenset({Kind.ORPHAN, Kind.STALE_TEMP})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why one file is not what it should be. ``path`` may be the folder that it is in."""
+
+    kind: Kind
+    path: Path
+    reason: str
+
+
+def record_fault(folder: RecordFiles[Any], digest: str) -> Fault | None:
+    """What is wrong with a record's file, read anew; None if it is sound or not there."""
+    try:
+        folder.load(digest)
+    except StoreError as error:
+        return fault_of(error, folder.path(digest))
+    return None
+
+
+def segment_fault(segments: SegmentStore, ref: SegmentRef, *, deep: bool) -> Fault | None:
+    """What is wrong with a segment that a block needs; None if it is sound."""
+    path = Path(segments.where(ref.sha256))
+    try:
+        if segments.check(ref, deep=deep):
+            return None
+    except StoreError as error:
+        fault = fault_of(error, path)
+        if fault.kind is Kind.CORRUPT and _has_another_size(path, ref):
+            return Fault(Kind.WRONG_SIZE, path, fault.reason)
+        return fault
+    return Fault(Kind.MISSING, path, "a block needs it, and it is not there")
+
+
+def parent_fault(child: Manifest, parent: Manifest) -> str | None:
+    """Why ``child`` cannot follow ``parent``; None if it can."""
+    return mismatch(Link.of(child), Link.of(parent))
+
+
+def is_absent(files: StoreFiles, block_id: str) -> bool:
+    """Whether there is certainly no manifest: not when its place cannot be looked at."""
+    try:
+        return files.manifests.stored_bytes(block_id) is None
+    except StoreReadError:
+        return False
+
+
+def fault_of(error: StoreError, path: Path) -> Fault:
+    """What an error of reading ``path`` says about it."""
+    if isinstance(error, CorruptBlock):
+        return Fault(Kind.CORRUPT, path, error.reason)
+    place = error.path if isinstance(error, StoreReadError) else path
+    other = other_kind_at(path) if place == path else None
+    if other is not None:
+        return Fault(Kind.CORRUPT, path, f"{other} in the place of a file")
+    return Fault(Kind.UNREADABLE, place, error.reason if isinstance(error, StoreReadError) else error.message)
+
+
+def tree_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder; links are counted, not followed."""
+    try:
+        info = os.lstat(path)
+        if not stat.S_ISDIR(info.st_mode):
+            return info.st_size if stat.S_ISREG(info.st_mode) else 0
+        return sum(tree_bytes(inner) for inner in path.iterdir())
+    except OSError:
+        return 0
+
+
+def other_kind_at(path: Path) -> str | None:
+    """What is at ``path`` if it is no regular file; None if it is one, or cannot be told."""
+    try:
+        return other_kind(os.lstat(path).st_mode)
+    except OSError:
+        return None
+
+
+def other_kind(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    names = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
+    return names.get(stat.S_IFMT(mode), "a socket or device")
+
+
+def _has_another_size(path: Path, ref: SegmentRef) -> bool:
+    """Whether the file's size is the only thing that its header has against it."""
+    try:
+        with fsio.open_regular(path) as opened:
+            head = bytearray(HEADER_BYTES)
+            if opened is None:
+                return False
+            got = fsio.read_fully(opened[0], memoryview(head))
+            size = opened[1].st_size
+    except StoreReadError:
+        return False
+    expected = HEADER_BYTES + int.from_bytes(head[24:32], "little") + TRAILER_BYTES
+    try:
+        formats.read_header(bytes(head), ref, expected)
+    except Malformed:
+        return got < HEADER_BYTES
+    return size != expected
+
+
+@dataclass(frozen=True)
+class Link:
+    """What the other blocks' checks need of a sound manifest."""
+
+    parent_id: str | None
+    fingerprint_id: str
+    n_tokens: int
+    own_tokens: int
+    identity: fsio.Identity = (0, 0, 0, 0)
+
+    @classmethod
+    def of(cls, manifest: Manifest, identity: fsio.Identity = (0, 0, 0, 0)) -> Link:
+        fingerprint = sys.intern(manifest.fingerprint.id)
+        return cls(manifest.parent_id, fingerprint, manifest.n_tokens, len(manifest.tokens), identity)
+
+
+def mismatch(child: Link, parent: Link) -> str | None:
+    if child.fingerprint_id != parent.fingerprint_id:
+        return "its parent has another fingerprint"
+    if parent.n_tokens + child.own_tokens != child.n_tokens:
+        return f"{parent.n_tokens:,} + {child.own_tokens:,} tokens are not {child.n_tokens:,}"
+    return None
