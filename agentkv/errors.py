@@ -39,7 +39,8 @@ message that says what happened, where, and what to run or change next. A miss i
     │   └── NameConflict          75   a name of the pack is taken in the store
     ├── SkillError
     │   ├── InvalidManual         50   file, line and reason
-    │   └── UnknownSkill          51   not in the library; names the nearest
+    │   ├── UnknownSkill          51   not in the library; names the nearest
+    │   └── InvalidPick           52   the classifier picked no live label, and the policy is to stop there
     ├── GuaranteeViolated         60   a benchmark saw its guarantee fail
     ├── WorkerFailed              61   a benchmark's other process ended with an error
     └── Interrupted              130   Ctrl-C; what was committed stays
@@ -429,6 +430,19 @@ class UnknownSkill(SkillError):
         hint = f" Did you mean {', '.join(near)}?" if near else " Run `agentkv list`."
         super().__init__(f"no skill {name!r}.{hint}")
         self.name, self.near = name, near
+
+
+class InvalidPick(SkillError):
+    """The router's classifier answered something that is no live label, and no fallback was wanted."""
+
+    exit_code = 52
+
+    def __init__(self, raw_pick: str, labels: list[str]) -> None:
+        super().__init__(
+            f"the router picked {raw_pick!r}, which is none of {len(labels):,} live labels. "
+            "Ask again with --skill NAME, or with another fallback than 'error'."
+        )
+        self.raw_pick, self.labels = raw_pick, labels
 
 
 class GuaranteeViolated(AgentKVError):

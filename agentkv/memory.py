@@ -26,9 +26,11 @@ from agentkv.hashing import sha256
 from agentkv.records import Decision, NamedBlock, Turn
 from agentkv.router.base import NONE, Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
-from agentkv.router.decision import decide, given
+from agentkv.router.decision import Fallback, decide, given
+from agentkv.router.log import DecisionLog
 from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
+from agentkv.store.files import DECISIONS
 from agentkv.turn import TurnInProgress
 
 DEFAULT_PREFIX = (
@@ -49,7 +51,9 @@ class AgentMemory:
 
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
     name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`. ``prefix`` is the agent's system
-    text, read before every manual. Other keywords go to :class:`~agentkv.engine.settings.EngineSettings`.
+    text, read before every manual. ``fallback`` is what is done with a pick that is no live label; each decision is
+    appended to ``decisions``, by default a log in the store's folder. Other keywords go to
+    :class:`~agentkv.engine.settings.EngineSettings`.
 
     >>> from agentkv import AgentMemory, FakeEngine
     >>> import tempfile
@@ -68,6 +72,8 @@ class AgentMemory:
         *,
         prefix: str = DEFAULT_PREFIX,
         classifier: Classifier | None = None,
+        fallback: Fallback = Fallback.NO_BLOCK,
+        decisions: DecisionLog | None = None,
         **settings: Any,
     ) -> None:
         self.store = store if isinstance(store, BlockStore) else BlockStore(store)
@@ -79,6 +85,8 @@ class AgentMemory:
         self._texts: dict[str, str] = {}
         self._candidates_of: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
         self.classifier: Classifier = classifier or ChannelClassifier(self.blocks)
+        self.fallback = fallback
+        self.decisions = decisions or DecisionLog(self.store.root / DECISIONS)
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -209,8 +217,10 @@ class AgentMemory:
 
     def _route(self, question: str) -> Decision:
         live, left_out = self._candidates()
-        decision = decide(self.classifier, question, live)
-        return decision.model_copy(update={"left_out": left_out}) if left_out else decision
+        decision = decide(self.classifier, question, live, self.fallback)
+        decision = decision.model_copy(update={"left_out": left_out}) if left_out else decision
+        self.decisions.append(question, live, decision)
+        return decision
 
     def _candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
         """The live labels with what is known of them, and the names that cannot be candidates, with the reason.

@@ -21,6 +21,8 @@ from agentkv.store.segments import SegmentStore
 R = TypeVar("R")
 
 TEMPORARIES, QUARANTINE = "tmp", "quarantine"
+DECISIONS = "decisions"
+"""The router's log; nothing of the store reads it."""
 SETTINGS = "agentkv-settings.json"
 
 
@@ -95,16 +97,21 @@ class StoreFiles:
 
     def put_text(self, text: str) -> str:
         """Keep a text; its SHA-256, by which it is called. Raises UsageError, StoreFull."""
-        try:
-            digest, data = formats.encode_text(text, self.limits)
-        except Malformed as error:
-            raise UsageError(str(error)) from error
+        digest, data = self.encoded_text(text)
         with self.lock.shared():
-            if not self._holds(digest):
+            if not self.holds_text(digest):
                 self.texts.write(digest, data)
         return digest
 
-    def _holds(self, digest: str) -> bool:
+    def encoded_text(self, text: str) -> tuple[str, bytes]:
+        """A text's SHA-256 and its file's bytes. Raises UsageError."""
+        try:
+            return formats.encode_text(text, self.limits)
+        except Malformed as error:
+            raise UsageError(str(error)) from error
+
+    def holds_text(self, digest: str) -> bool:
+        """Whether the text is there and sound; a damaged one counts as none, so that it is written again."""
         try:
             return self.texts.read(digest) is not None
         except CorruptBlock:

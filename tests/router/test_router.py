@@ -7,9 +7,10 @@ import pytest
 
 from agentkv.blocks import Blocks
 from agentkv.engine.fake import FakeEngine
+from agentkv.errors import InvalidPick
 from agentkv.router.base import NONE, Candidate, Classification, Classifier
 from agentkv.router.classifier import ChannelClassifier
-from agentkv.router.decision import decide, given, normalised
+from agentkv.router.decision import Fallback, decide, given, normalised
 from agentkv.router.lexical import LexicalIndex, grams
 from agentkv.store.catalog import BlockStore
 
@@ -108,3 +109,25 @@ def test_lexical_similarity_finds_the_text_that_shares_words() -> None:
 
 def test_grams_are_of_words_with_their_ends() -> None:
     assert grams("To, to!") == {" to": 2, "to ": 2, " to ": 2}
+
+
+def test_the_fallback_is_a_policy() -> None:
+    class Unsure(Says):
+        def classify(self, question: str, candidates: object) -> Classification:
+            return Classification("csv_export", {"csv_export": 2.0, "refunds": 1.0, "csv": 0.5, NONE: 3.0}, 3)
+
+    def picked(policy: Fallback, question: str = "export it") -> tuple[str | None, str | None]:
+        decision = decide(Unsure(""), question, LABELS, policy)
+        assert decision.raw_pick == "csv_export"
+        return decision.pick, decision.fallback
+
+    assert picked(Fallback.NO_BLOCK) == (None, "'csv_export' is not a live label: no-block")
+    assert picked(Fallback.RUNNER_UP) == ("refunds", "'csv_export' is not a live label: runner-up")
+    assert picked(Fallback.LEXICAL) == ("csv-export", "'csv_export' is not a live label: lexical")
+    nothing = "'csv_export' is not a live label: lexical, and there is none: no block"
+    assert picked(Fallback.LEXICAL, "Ωμέγα") == (None, nothing)
+    with pytest.raises(InvalidPick) as caught:
+        picked(Fallback.ERROR)
+    assert (caught.value.raw_pick, caught.value.labels) == ("csv_export", sorted(LABELS))
+    assert decide(Says("elsewhere"), "q", LABELS, Fallback.RUNNER_UP).pick is None
+    assert decide(Says(NONE), "q", LABELS, Fallback.ERROR).pick is None, "that none fits is a pick"
