@@ -222,6 +222,10 @@ class AgentMemory:
         self.decisions.append(question, live, decision)
         return decision
 
+    def candidates(self) -> dict[str, Candidate]:
+        """What a question is routed among: the names of this model with a description, by label."""
+        return self._candidates()[0]
+
     def _candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
         """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
 

@@ -183,6 +183,7 @@ class Decision(Record):
     ``raw_pick`` is the classifier's unedited answer; ``pick`` the name that was grafted, or None for no block;
     ``fallback`` why the two differ, or None. ``scores``: by label, best first, in the classifier's unit.
     ``left_out``: names that could not be candidates, and why (damaged, or stored for another fingerprint).
+    ``confidence``: the classifier's probability of its raw pick, 0 to 1, where it gives one.
     """
 
     raw_pick: str
@@ -193,6 +194,7 @@ class Decision(Record):
     tokens: Count
     ms: float
     left_out: dict[str, str] = {}
+    confidence: float | None = None
 
 
 class TokenCounts(Record):

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench.grading import Route, contains_answer, load_routes
-from agentkv.bench.report import origin, say, wilson
+from agentkv.bench.report import origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
+from agentkv.figures import share
 from agentkv.hashing import canonical_json
 from agentkv.memory import AgentMemory
 from agentkv.skills.manual import Manual, load_manuals
@@ -95,10 +96,6 @@ def _skill(
 
 
 def _summary(rows: list[dict[str, Any]], abstained: Sequence[bool]) -> dict[str, Any]:
-    def share(successes: int, n: int) -> dict[str, Any]:
-        low, high = wilson(successes, n)
-        return {"k": successes, "n": n, "share": successes / n if n else None, "wilson_95": [low, high]}
-
     compared = [row for row in rows if row["identical"] is not None]
     routed = [row for row in rows if row["routed"]]
     return {

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import origin, quantile, say
+from agentkv.bench.report import origin, say
 from agentkv.blocks import Blocks
 from agentkv.engine.base import Logits
 from agentkv.engine.llama import LlamaEngine
 from agentkv.engine.probe import first_difference, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated
+from agentkv.figures import quantile
 from agentkv.hashing import canonical_json, sha256
 from agentkv.store.catalog import BlockStore
 

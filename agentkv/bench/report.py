@@ -6,7 +6,6 @@ SHA-256 of its inputs, so that it cannot be mixed with another run's unnoticed.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import statistics
@@ -75,22 +74,6 @@ def timed(work: Callable[[], object], repeats: int, warm_up: int = 1) -> dict[st
         work()
         times.append((time.perf_counter() - start) * 1e3)
     return {"median": statistics.median(times), "min": min(times), "max": max(times), "repeats": float(repeats)}
-
-
-def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson 95 % interval of a proportion; (0, 1) for no trials."""
-    if n == 0:
-        return 0.0, 1.0
-    p, denominator = successes / n, 1 + z * z / n
-    centre = (p + z * z / (2 * n)) / denominator
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / denominator
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """The value at or below which a share ``q`` of ``values`` lies (nearest rank)."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -22,12 +22,14 @@ class Candidate:
 class Classification:
     """``raw_pick``: the unedited answer. ``scores``: by label, NONE among them, best first, in the classifier's unit.
 
-    ``tokens``: evaluated for it.
+    ``tokens``: evaluated for it. ``confidence``: its probability of being right, 0 to 1, if the classifier is
+    calibrated.
     """
 
     raw_pick: str
     scores: dict[str, float]
     tokens: int
+    confidence: float | None = None
 
 
 class Classifier(Protocol):

@@ -62,6 +62,7 @@ def decide(
         classifier=f"{classifier.name}/{classifier.version}",
         tokens=result.tokens,
         ms=(time.perf_counter() - start) * 1e3,
+        confidence=result.confidence,
     )
 
 

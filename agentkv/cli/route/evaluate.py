@@ -1,0 +1,134 @@
+"""``agentkv route evaluate``: labelled questions through a classifier, with every figure that a choice needs."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.output import count, duration, finish, say, table
+from agentkv.cli.progress import steps_bar
+from agentkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentkv.memory import AgentMemory
+    from agentkv.router.base import Candidate, Classifier
+    from agentkv.router.evaluate import Labelled
+
+CLASSIFIERS = ("channel", "lexical", "prompt")
+
+
+def evaluate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help='JSON lines {"query": …, "tool": …}; null: none fits.')],
+    tools: Annotated[
+        Path | None,
+        typer.Option("--tools", metavar="FILE", help="JSON object name → description, instead of the store's names."),
+    ] = None,
+    classifier: Annotated[str, typer.Option(metavar="|".join(CLASSIFIERS), help="How to classify.")] = "channel",
+    sizes: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,…", show_default="all there are", help="Library sizes; filled with made-up cards."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
+    seed: Annotated[int, typer.Option(help="Which other candidates a question gets in a smaller library.")] = 1,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result as JSON.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Route labelled questions: accuracy, abstention, calibration and cost, by size of the library."""
+    from agentkv.bench.report import origin, save
+    from agentkv.hashing import sha256
+    from agentkv.router import evaluate as evaluation
+
+    if classifier not in CLASSIFIERS:
+        raise UsageError(f"--classifier {classifier!r} is none of {', '.join(CLASSIFIERS)}")
+    questions = evaluation.load_questions(file)[:limit]
+    given = None if tools is None else evaluation.load_tools(tools)
+    settings = options.engine_settings(window, threads, "f16", False, 0)
+    with _memory(store, model, settings, given is not None) as memory:
+        candidates = given if given is not None else memory.candidates()
+        chosen: list[int | None] = [*(options.numbers(sizes) or (None,))]
+        missing = max((size or 0) for size in chosen) - len(candidates)
+        made_up = evaluation.filler(max(0, missing), seed)
+        rows = []
+        router = _classifier(memory, classifier, {**candidates, **made_up})
+        for size in chosen:
+            done = _route(router, questions, {**candidates, **made_up}, size, seed)
+            figures = evaluation.summary(done)
+            rows.append({"size": size or len(candidates), "made_up": max(0, (size or 0) - len(candidates)), **figures})
+        digest = memory.engine.info.sha256
+    inputs = file.read_bytes() + (tools.read_bytes() if tools else b"")
+    result = origin("route evaluate", model, digest, inputs, classifier=f"{router.name}/{router.version}", seed=seed)
+    result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes()), "sizes": rows}
+    save(result, out)
+    finish(result, as_json, lambda: _show(result))
+
+
+@contextlib.contextmanager
+def _memory(store: Path | None, model: str, settings: Any, temporary: bool) -> Iterator[AgentMemory]:
+    """The store's memory; for tools of a file, one in a folder that goes away again."""
+    with contextlib.ExitStack() as held:
+        where = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="agentkv-route-"))) if temporary else store
+        yield held.enter_context(options.open_memory(where, model, settings, create=temporary))
+
+
+def _classifier(memory: AgentMemory, name: str, candidates: dict[str, Candidate]) -> Classifier:
+    from agentkv.router.classifier import ChannelClassifier
+    from agentkv.router.lexical import LexicalClassifier
+    from agentkv.router.prompt import PromptClassifier
+
+    if name == "lexical":
+        return LexicalClassifier()
+    if name == "prompt":
+        return PromptClassifier(memory.blocks)
+    channel = ChannelClassifier(memory.blocks)
+    cards = [("", ""), *((label, known.description) for label, known in candidates.items())]
+    deposits = (channel.deposit_card(*card) for card in cards)
+    for _ in steps_bar(deposits, len(cards), "card", lambda i: cards[i][0] or "the empty card"):
+        pass
+    return channel
+
+
+def _route(
+    classifier: Classifier, questions: list[Labelled], candidates: dict[str, Candidate], size: int | None, seed: int
+) -> list[Any]:
+    from agentkv.router.evaluate import route_all
+
+    routed = route_all(classifier, questions, candidates, size=size, seed=seed)
+    return list(steps_bar(routed, len(questions), "question", lambda i: questions[i].query))
+
+
+def _show(result: dict[str, Any]) -> None:
+    names = (
+        ("right", "right"),
+        ("right_in_top_5", "among the five best"),
+        ("abstained_on_covered", "no block, though one fits"),
+        ("abstained_on_uncovered", "no block, where none fits"),
+        ("invalid_picks", "picks that are no label"),
+        ("wrong_when_confident", "wrong, of confident picks"),
+    )
+    for row in result["sizes"]:
+        made_up = f", {row['made_up']:,} of them made up" if row["made_up"] else ""
+        say(f"{count(row['size'], 'candidate')}{made_up}, {count(result['questions'], 'question')}")
+        cells = []
+        for key, name in names:
+            part = row[key]
+            if part["n"]:
+                low, high = part["wilson_95"]
+                cells.append((name, f"{part['k']}/{part['n']}", f"{part['share']:.3f}", f"{low:.3f} to {high:.3f}"))
+        table(("", "questions", "share", "Wilson 95 %"), cells, right=("questions", "share"))
+        if row["expected_calibration_error"] is not None:
+            say(f"expected calibration error {row['expected_calibration_error']:.3f}")
+        say(f"a decision: {row['tokens']['median']:.0f} tokens, {duration(row['ms']['median'])} (medians)")
+        if row["confusions"]:
+            pairs = "; ".join(f"{c['label']} → {c['pick']} ({c['n']})" for c in row["confusions"][:5])
+            say(f"commonest confusions: {pairs}", dim=True)
+        say()
