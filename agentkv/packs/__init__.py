@@ -1,0 +1,71 @@
+"""Portable packs: one file of blocks, with names and texts, checked wholly before anything of it is stored.
+
+```
+create.py        create_pack: select, measure, write                 <- out of a store
+├── select.py    names and ids -> blocks with their parents
+└── writer.py    a file, piece by piece, atomically
+importing.py     import_pack: trust, check, fit, blocks, names       <- into a store
+proof.py         prove_pack: what a model says of the states
+├── check.py     the whole file, without store or model
+├── reader.py    open_pack: index, sizes, signature; members
+│   ├── tar.py       the strict subset of USTAR
+│   ├── segment.py   one segment file in memory
+│   └── format.py    records, names, order, limits
+├── keys.py      Ed25519 keys and signatures
+└── trust.py     trusted keys, the policy, the decision
+```
+FORMAT.md says what each byte means.
+
+>>> import tempfile, pathlib
+>>> from agentkv import AgentMemory, FakeEngine
+>>> folder = pathlib.Path(tempfile.mkdtemp())
+>>> with AgentMemory(folder / "mine", FakeEngine()) as memory:
+...     _ = memory.deposit_text("returns", "returns are accepted for 7 days")
+...     made = create_pack(memory.store, folder / "returns.akvpack")
+>>> made.names, made.blocks
+(('returns',), 2)
+>>> with AgentMemory(folder / "yours", FakeEngine()) as memory:
+...     trust = Trust(folder / "trust.json")
+...     done = import_pack(
+...         made.path, memory.store, fingerprint=memory.engine.fingerprint(), trust=trust, allow_unsigned=True
+...     )
+...     turn = memory.ask("How long?", skill="returns", max_new=1)
+>>> done.verdict.decision, len(done.created), turn.tokens.restored > 0
+('unsigned', 2, True)
+"""
+
+from __future__ import annotations
+
+from agentkv.packs.check import BlockInfo, Contents, check
+from agentkv.packs.create import CreatedPack, create_pack
+from agentkv.packs.format import PackIndex, PackLimits
+from agentkv.packs.importing import ImportedPack, admit, import_pack, sources_of, store_pack
+from agentkv.packs.keys import SigningKey, generate_key, load_key, parse_public_key
+from agentkv.packs.proof import Proof, prove_pack
+from agentkv.packs.reader import Pack, open_pack
+from agentkv.packs.trust import Trust, Verdict
+
+__all__ = [
+    "BlockInfo",
+    "Contents",
+    "CreatedPack",
+    "ImportedPack",
+    "Pack",
+    "PackIndex",
+    "PackLimits",
+    "Proof",
+    "SigningKey",
+    "Trust",
+    "Verdict",
+    "admit",
+    "check",
+    "create_pack",
+    "generate_key",
+    "import_pack",
+    "load_key",
+    "open_pack",
+    "parse_public_key",
+    "prove_pack",
+    "sources_of",
+    "store_pack",
+]

@@ -1,0 +1,194 @@
+"""Making a pack of a store's blocks: deterministic, streamed, atomic.
+
+The same blocks, names, texts and codec give the same bytes, from any store, on any machine with the same zstd.
+Every segment is encoded twice, once to know its size and digest for the index and once to write it, so that
+neither the pack nor a copy of it is ever in memory or twice on disk. Refuses to know models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentkv.errors import MissingSegment, StoreReadError, UnknownBlock, UsageError
+from agentkv.fsio import Buffer
+from agentkv.hashing import sha256
+from agentkv.packs import format as formats
+from agentkv.packs import tar
+from agentkv.packs.format import (
+    INDEX,
+    SIGNATURE,
+    SIGNATURE_MAGIC,
+    BadMember,
+    Member,
+    PackIndex,
+    PackLimits,
+    member_name,
+)
+from agentkv.packs.keys import SigningKey
+from agentkv.packs.reader import Progress
+from agentkv.packs.segment import CODECS, encode_segment
+from agentkv.packs.select import Selection, select
+from agentkv.packs.writer import Write, refuse_target, writing
+from agentkv.records import NamedBlock
+from agentkv.store.catalog import BlockStore
+from agentkv.store.format import Malformed, encode_manifest
+
+Parts = Sequence[Buffer]
+
+
+@dataclass(frozen=True)
+class CreatedPack:
+    """What was written. ``sha256`` is over the index and names the content; ``n_bytes`` is the file's size."""
+
+    path: Path
+    sha256: str
+    n_bytes: int
+    names: tuple[str, ...]
+    blocks: int
+    segments: int
+    sources: int
+    signed_by: str | None
+
+
+def create_pack(
+    store: BlockStore,
+    path: Path | str,
+    *,
+    names: Sequence[NamedBlock] | None = None,
+    block_ids: Sequence[str] = (),
+    sources: bool = True,
+    licenses: Sequence[str] = (),
+    codec: str = "planes",
+    signer: SigningKey | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    limits: PackLimits | None = None,
+) -> CreatedPack:
+    """Write the blocks of ``names`` (None: all names, unless ``block_ids`` are given) and their parents to ``path``.
+
+    ``sources=False`` leaves the source texts out; ``licenses`` are texts for the whole pack; ``codec`` is planes,
+    zstd or raw. Places where texts came from are never written. Raises UsageError, UnknownBlock, CorruptBlock,
+    MissingSegment, StoreFull, StoreReadError; then ``path`` is as it was.
+    """
+    target = Path(path)
+    refuse_target(target, replace=replace)
+    if codec not in CODECS:
+        raise UsageError(f"codec is {codec!r}, must be one of {', '.join(CODECS)}")
+    if names is None:
+        names = [] if block_ids else store.names()
+    making = _Making(store, select(store, names, block_ids), sources, licenses, codec)
+    total = 2 * sum(ref.n_bytes for ref in making.selection.segments.values())
+    # 1. Sizes and digests of all members.
+    members = making.measure(_Steps(progress, total))
+    index = PackIndex(blocks=making.selection.block_ids, names=making.selection.names, members=tuple(members))
+    try:
+        head = formats.encode_index(index, limits or PackLimits())
+    except Malformed as error:
+        at = f"{error.member}: " if isinstance(error, BadMember) else ""
+        raise UsageError(f"this cannot be one pack: {at}{error}") from error
+    # 2. The file.
+    with writing(target, replace=replace) as write:
+        n_bytes = _write_member(write, INDEX, [head])
+        if signer is not None:
+            n_bytes += _write_member(write, SIGNATURE, [formats.encode(SIGNATURE_MAGIC, signer.sign(head))])
+        n_bytes += making.write(write, members, _Steps(progress, total, total // 2))
+        write(tar.END)
+    return CreatedPack(
+        path=target,
+        sha256=sha256(head),
+        n_bytes=n_bytes + len(tar.END),
+        names=tuple(named.name for named in index.names),
+        blocks=len(index.blocks),
+        segments=len(making.selection.segments),
+        sources=len(making.sources),
+        signed_by=signer.public if signer else None,
+    )
+
+
+class _Making:
+    """The members of one pack, made as often as they are asked for."""
+
+    def __init__(
+        self, store: BlockStore, selection: Selection, sources: bool, licenses: Sequence[str], codec: str
+    ) -> None:
+        self.store, self.selection, self._codec = store, selection, codec
+        self.sources = self._sources() if sources else []
+        self._licenses = {sha256(text.encode()): text for text in licenses}
+
+    def _sources(self) -> list[str]:
+        found = {}
+        for named in self.selection.names:
+            if named.source_sha256 is not None and named.source_sha256 not in found:
+                if self.store.text(named.source_sha256) is None:
+                    raise UsageError(
+                        f"the store does not have the source text of {named.name!r} (blocks stored by agentkv 0.1 "
+                        "came without). Deposit it again, or leave all texts out with --no-sources (sources=False)."
+                    )
+                found[named.source_sha256] = named
+        return sorted(found)
+
+    def members(self, step: _Steps) -> Iterator[tuple[str, Parts]]:
+        for block_id in self.selection.block_ids:
+            manifest = self.store.manifest(block_id)
+            if manifest is None:
+                raise UnknownBlock(block_id, "It was removed while it was packed.")
+            yield member_name("manifests", block_id), [encode_manifest(manifest, self.store.limits)]
+        for digest, ref in self.selection.segments.items():
+            raw = self.store.segments.get(ref, deep=True)
+            if raw is None:
+                raise MissingSegment(self._holder(digest), digest, Path(self.store.segments.where(digest)))
+            yield member_name("segments", digest), encode_segment(raw, ref, self._codec)
+            step.add(ref.n_bytes)
+        for digest in self.sources:
+            yield member_name("sources", digest), [(self.store.text(digest) or "").encode()]
+        for digest, text in sorted(self._licenses.items()):
+            yield member_name("licenses", digest), [text.encode()]
+
+    def _holder(self, digest: str) -> str:
+        for block_id in self.selection.block_ids:
+            manifest = self.store.manifest(block_id)
+            if manifest is not None and any(ref.sha256 == digest for ref in manifest.segments):
+                return block_id
+        return digest
+
+    def measure(self, step: _Steps) -> list[Member]:
+        return [_measured(name, parts) for name, parts in self.members(step)]
+
+    def write(self, write: Write, members: Sequence[Member], step: _Steps) -> int:
+        n_bytes = 0
+        for member, (name, parts) in zip(members, self.members(step), strict=True):
+            if _measured(name, parts) != member:
+                raise StoreReadError(self.store.root, f"{name} changed while it was packed; run the command again")
+            n_bytes += _write_member(write, name, parts)
+        return n_bytes
+
+
+def _measured(name: str, parts: Parts) -> Member:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return Member(name=name, size=sum(memoryview(part).nbytes for part in parts), sha256=digest.hexdigest())
+
+
+def _write_member(write: Write, name: str, parts: Parts) -> int:
+    size = sum(memoryview(part).nbytes for part in parts)
+    write(tar.header(name, size))
+    for part in parts:
+        write(part)
+    write(bytes(tar.padding(size)))
+    return tar.span(size)
+
+
+class _Steps:
+    """Progress by raw bytes; each is encoded twice."""
+
+    def __init__(self, progress: Progress | None, total: int, done: int = 0) -> None:
+        self._progress, self._total, self._done = progress, total, done
+
+    def add(self, n_bytes: int) -> None:
+        self._done += n_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total, "packing")

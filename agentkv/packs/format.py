@@ -1,0 +1,219 @@
+"""Records of a pack to bytes and back, and the one validator of its index; all limits.
+
+Knows what may be in a pack, by name, order and size; refuses to know files and stores. FORMAT.md is its prose; a
+test compares the two. Does not guarantee that a member is what the index says: whoever reads it compares.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from agentkv.hashing import canonical_json
+from agentkv.packs.tar import MAX_MEMBER_BYTES, MAX_NAME
+from agentkv.records import NamedBlock, Record, Sha256
+from agentkv.router.base import NONE
+from agentkv.store import format as formats
+from agentkv.store.format import Malformed
+
+PACK_FORMAT = 1
+INDEX = "pack.json"
+SIGNATURE = "signature.json"
+INDEX_MAGIC = "agentkv-pack 1"
+SIGNATURE_MAGIC = "agentkv-pack-signature 1"
+SIGNED_CONTEXT = b"agentkv-pack-signature/1\0"
+SUFFIX = ".akvpack"
+
+FOLDERS = {"manifests": ".json", "segments": ".seg", "sources": ".txt", "licenses": ".txt"}
+"""Folders in the order in which their members come, and what a name in each ends with."""
+
+_MEMBER = re.compile(r"([a-z]+)/([0-9a-f]{64})(\.[a-z]+)")
+_SEGMENT_OVERHEAD = formats.HEADER_BYTES + formats.TRAILER_BYTES
+R = TypeVar("R", bound=Record)
+
+PublicKey = Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")]
+
+
+class BadMember(Malformed):
+    """What is wrong with one member."""
+
+    def __init__(self, member: str, reason: str) -> None:
+        super().__init__(reason)
+        self.member = member
+
+
+@dataclass(frozen=True)
+class PackLimits:
+    """Caps of a pack, checked before anything of that size is allocated; the store's own limits hold besides.
+
+    ``expansion``: all segments together may decode to so many times their stored bytes, and ``expansion_free``
+    bytes more. What a model computes is under 8; a bomb is over 10,000.
+    """
+
+    pack_bytes: int = 2**40
+    index_bytes: int = 16 << 20
+    signature_bytes: int = 4096
+    members: int = 65_536
+    segment_bytes: int = 2**30
+    text_bytes: int = 16 << 20
+    licenses: int = 16
+    fingerprints: int = 64
+    fingerprint_bytes: int = 64 << 10
+    expansion: int = 32
+    expansion_free: int = 16 << 20
+
+
+class Member(Record):
+    """A file of the pack: its size in bytes and the SHA-256 of its bytes."""
+
+    name: Annotated[str, Field(max_length=MAX_NAME)]
+    size: Annotated[int, Field(ge=0, le=MAX_MEMBER_BYTES)]
+    sha256: Sha256
+
+
+class PackIndex(Record):
+    """``pack.json``: the blocks, parents first; the names; every member behind the signature's place, in order."""
+
+    format: Literal[1] = 1
+    blocks: Annotated[tuple[Sha256, ...], Field(min_length=1)]
+    names: tuple[NamedBlock, ...]
+    members: tuple[Member, ...]
+
+
+class PackSignature(Record):
+    """``signature.json``: an Ed25519 signature over ``SIGNED_CONTEXT`` and the exact bytes of ``pack.json``."""
+
+    format: Literal[1] = 1
+    key: PublicKey
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+
+
+# --- sealed records -------------------------------------------------------------------------------
+
+
+def encode(magic: str, record: Record) -> bytes:
+    """A sealed file of canonical JSON. Raises Malformed for text that is no valid Unicode."""
+    try:
+        return formats.seal(magic, canonical_json(record.model_dump(mode="json")))
+    except (TypeError, ValueError) as error:
+        raise Malformed(f"cannot be written as JSON: {error}") from error
+
+
+def decode(magic: str, data: bytes, kind: type[R]) -> R:
+    """The record in a sealed file; Malformed unless :func:`encode` gives exactly these bytes for it."""
+    body = formats.unseal(magic, data)
+    try:
+        record = kind.model_validate_json(body, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise Malformed(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
+    if encode(magic, record) != data:
+        raise Malformed("the body is not canonical JSON")
+    return record
+
+
+def encode_index(index: PackIndex, limits: PackLimits) -> bytes:
+    """``pack.json``; Malformed if reading it back would be refused."""
+    data = encode(INDEX_MAGIC, index)
+    decode_index(data, limits)
+    return data
+
+
+def decode_index(data: bytes, limits: PackLimits) -> PackIndex:
+    """The index in ``pack.json``; Malformed unless every check of FORMAT.md that needs no other member holds."""
+    if len(data) > limits.index_bytes:
+        raise Malformed(f"{len(data):,} bytes, more than the limit of {limits.index_bytes:,}")
+    index = decode(INDEX_MAGIC, data, PackIndex)
+    validate_index(index, limits)
+    return index
+
+
+def decode_signature(data: bytes) -> PackSignature:
+    """The record in ``signature.json``; whether the signature is right is not looked at."""
+    return decode(SIGNATURE_MAGIC, data, PackSignature)
+
+
+# --- the validator of the index -------------------------------------------------------------------
+
+
+def member_name(folder: str, digest: str) -> str:
+    """``folder/<digest>`` with the folder's suffix."""
+    return f"{folder}/{digest}{FOLDERS[folder]}"
+
+
+def parse_member(name: str) -> tuple[str, str]:
+    """Folder and digest of a member's name; BadMember for every other spelling."""
+    found = _MEMBER.fullmatch(name)
+    if found is None or FOLDERS.get(found[1]) != found[3]:
+        raise BadMember(name, "no member of a pack is called so")
+    return found[1], found[2]
+
+
+def validate_index(index: PackIndex, limits: PackLimits) -> None:
+    """Raise Malformed unless blocks, names and members fit each other, come in their order, and are within limits."""
+    if len(index.members) > limits.members:
+        raise Malformed(f"{len(index.members):,} members, more than the limit of {limits.members:,}")
+    held = _check_members(index.members, limits)
+    if held["manifests"] != list(index.blocks) or len(set(index.blocks)) != len(index.blocks):
+        raise Malformed("the manifests are not those of the blocks, in their order, each once")
+    for folder in ("segments", "sources", "licenses"):
+        if any(a >= b for a, b in pairwise(held[folder])):
+            raise Malformed(f"the members in {folder}/ are not sorted, or one is there twice")
+    if len(held["licenses"]) > limits.licenses:
+        raise Malformed(f"{len(held['licenses']):,} licence texts, more than the limit of {limits.licenses}")
+    _check_names(index)
+    wanted = {named.source_sha256 for named in index.names if named.source_sha256 is not None}
+    if held["sources"] and set(held["sources"]) != wanted:
+        raise Malformed("there are source texts, and not exactly those that the names tell")
+
+
+def _check_members(members: Iterable[Member], limits: PackLimits) -> dict[str, list[str]]:
+    """Digests by folder. Raises BadMember for a name, an order or a size that may not be."""
+    held: dict[str, list[str]] = {folder: [] for folder in FOLDERS}
+    order, last = list(FOLDERS), 0
+    caps = {"segments": limits.segment_bytes + _SEGMENT_OVERHEAD, "manifests": limits.pack_bytes}
+    for member in members:
+        folder, digest = parse_member(member.name)
+        if order.index(folder) < last:
+            raise BadMember(member.name, f"it comes after the members in {order[last]}/")
+        last = order.index(folder)
+        cap = caps.get(folder, limits.text_bytes)
+        if member.size > cap:
+            raise BadMember(member.name, f"{member.size:,} bytes, more than the limit of {cap:,}")
+        if FOLDERS[folder] == ".txt" and member.sha256 != digest:
+            raise BadMember(member.name, "a text is called by another digest than its own")
+        held[folder].append(digest)
+    return held
+
+
+def name_order(named: NamedBlock) -> tuple[str, str, str]:
+    """By what names are sorted in an index."""
+    return named.kind, named.name, named.fingerprint_id
+
+
+def folded(name: str) -> str:
+    """What two names share that a person, or a file system, may take for one: case and Unicode forms are gone."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _check_names(index: PackIndex) -> None:
+    blocks, seen = set(index.blocks), dict[tuple[str, str], str]()
+    keys = [name_order(named) for named in index.names]
+    if any(a >= b for a, b in pairwise(keys)):
+        raise Malformed("the names are not sorted, or one is there twice")
+    for named in index.names:
+        if named.block_id not in blocks:
+            raise Malformed(f"the name {named.name!r} points to a block that is not in the pack")
+        if named.source:
+            raise Malformed(f"the name {named.name!r} tells a place ({named.source[:40]!r}); in a pack none does")
+        if named.name != named.name.strip() or named.name.casefold() == NONE:
+            raise Malformed(f"{named.name!r} cannot be a name")
+        first = seen.setdefault((folded(named.name), named.fingerprint_id), named.name)
+        if first is not named.name:
+            raise Malformed(f"the names {first!r} and {named.name!r} are too much alike")

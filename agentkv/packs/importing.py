@@ -1,0 +1,261 @@
+"""Packs into stores. Everything is checked before anything is written; then parents first, names last.
+
+    1. trust         signature and policy                      store untouched if refused
+    2. check         the whole file (check.py)                 the same
+    3. fit           fingerprint, names                        the same
+    4. blocks        put, then the import's record, each       a crash leaves whole blocks without new names
+    5. names         each with its text                        a crash leaves the names set so far; run again
+
+In step 4 members are read from the same open file and compared with the index once more. Refuses to know models:
+whoever has one passes its fingerprint. Does not guarantee that a state belongs to its text (proof.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentkv.errors import IncompatibleFingerprint, InvalidPack, NameConflict, UsageError
+from agentkv.packs.check import Contents, check
+from agentkv.packs.format import folded
+from agentkv.packs.reader import Pack, Progress, open_pack
+from agentkv.packs.trust import Trust, Verdict
+from agentkv.records import Fingerprint, Import, Manifest, NamedBlock
+from agentkv.store.catalog import BlockStore
+
+REPLACE_HINT = "Add --replace (replace=True) to point them to the pack's blocks; what they point to now stays stored."
+ALIKE_HINT = "Rename or remove the first one; a name must not be taken for another."
+
+
+@dataclass(frozen=True)
+class ImportedPack:
+    """What an import did. ``kept``: blocks that the store has with another state, which stays; ids, in order.
+
+    ``names`` are those set now; ``known_names`` pointed to the same blocks before.
+    """
+
+    path: Path
+    sha256: str
+    verdict: Verdict
+    created: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    known_names: tuple[str, ...] = ()
+
+
+@dataclass
+class _Done:
+    created: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+
+def import_pack(
+    pack: Path | str | Pack,
+    store: BlockStore,
+    *,
+    fingerprint: Fingerprint | None,
+    trust: Trust | None = None,
+    allow_unsigned: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> ImportedPack:
+    """Check all of a pack and store its blocks, texts and names.
+
+    ``fingerprint``: the engine's that is to use them (``engine.fingerprint()``), or None to store them for whatever
+    engine they are of. ``trust``: the key store, by default the user's. ``replace``: point names that other blocks
+    have to the pack's. A block that is there stays as it is. Raises InvalidPack, BadSignature, UntrustedPack,
+    IncompatibleFingerprint, NameConflict, each with the store untouched; StoreFull and StoreReadError with whole
+    blocks left: run it again.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = pack if isinstance(pack, Pack) else stack.enter_context(open_pack(pack, store_limits=store.limits))
+        verdict, contents = admit(opened, trust=trust, allow_unsigned=allow_unsigned, progress=progress)
+        return store_pack(opened, contents, verdict, store, fingerprint=fingerprint, replace=replace, progress=progress)
+
+
+def admit(
+    pack: Pack, *, trust: Trust | None = None, allow_unsigned: bool = False, progress: Progress | None = None
+) -> tuple[Verdict, Contents]:
+    """Steps 1 and 2, which need no store. Raises UntrustedPack, InvalidPack."""
+    verdict = (trust or Trust()).decide(pack.path, pack.signed_by, allow_unsigned=allow_unsigned)
+    return verdict, check(pack, progress=progress)
+
+
+def store_pack(
+    pack: Pack,
+    contents: Contents,
+    verdict: Verdict,
+    store: BlockStore,
+    *,
+    fingerprint: Fingerprint | None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> ImportedPack:
+    """Steps 3 to 5, for a pack that :func:`admit` let in."""
+    if fingerprint is not None:
+        require_fingerprint(contents, fingerprint)
+    fresh, known_names, obsolete = plan_names(pack.path, contents.names, store, replace=replace)
+    texts = {named.source_sha256: pack.text(named.source_sha256) for named in fresh if named.source_sha256}
+    done = _Done()
+    with _told_what_stays(done):
+        _put_blocks(pack, contents, verdict, store, done, progress)
+        for named in fresh:
+            store.set_name(named, texts.get(named.source_sha256 or ""))
+    for named in obsolete:
+        store.remove_name(named.kind, named.name, named.fingerprint_id)
+    return ImportedPack(
+        path=pack.path,
+        sha256=pack.sha256,
+        verdict=verdict,
+        created=tuple(done.created),
+        known=tuple(done.known),
+        kept=tuple(done.kept),
+        names=tuple(named.name for named in fresh),
+        known_names=tuple(known_names),
+    )
+
+
+def require_fingerprint(contents: Contents, fingerprint: Fingerprint) -> None:
+    """Raise IncompatibleFingerprint unless every block has this one."""
+    for other in contents.fingerprints.values():
+        difference = other.first_difference(fingerprint)
+        if difference is not None:
+            raise IncompatibleFingerprint(*difference)
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def plan_names(
+    path: Path, names: tuple[NamedBlock, ...], store: BlockStore, *, replace: bool
+) -> tuple[list[NamedBlock], list[str], list[NamedBlock]]:
+    """Which names to set, which are as they should be, which go because their kind changes. Raises NameConflict."""
+    there: dict[tuple[str, str], list[NamedBlock]] = {}
+    for old in store.names(on_error=lambda _: None):  # a damaged one is mended by being set
+        there.setdefault((folded(old.name), old.fingerprint_id), []).append(old)
+    fresh, known, obsolete, taken, alike = [], [], [], [], []
+    for named in names:
+        like = there.get((folded(named.name), named.fingerprint_id), [])
+        exact = [old for old in like if old.name == named.name]
+        same = [old for old in exact if old.model_copy(update={"source": ""}) == named]
+        if like and not exact:
+            alike.append(f"its name {named.name!r} is too much like {like[0].name!r}, which the store has")
+        elif same:
+            known.append(named.name)
+            if named.source_sha256 is not None and store.text(named.source_sha256) is None:
+                fresh.append(same[0])  # set again, for its text
+        else:
+            fresh.append(named)
+            taken += [f"the name {named.name!r} {_difference(old, named)}" for old in exact]
+            obsolete += [old for old in exact if old.kind != named.kind]
+    if alike:
+        raise NameConflict(path, alike, ALIKE_HINT)
+    if taken and not replace:
+        raise NameConflict(path, taken, REPLACE_HINT)
+    return fresh, known, obsolete
+
+
+def _difference(old: NamedBlock, new: NamedBlock) -> str:
+    if old.block_id != new.block_id:
+        return f"points to block {old.block_id[:12]} in the store and to {new.block_id[:12]} in the pack"
+    fields = [
+        key for key in ("kind", "description", "license", "source_sha256") if getattr(old, key) != getattr(new, key)
+    ]
+    return f"has another {' and '.join(fields)} in the store"
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def _put_blocks(
+    pack: Pack, contents: Contents, verdict: Verdict, store: BlockStore, done: _Done, progress: Progress | None
+) -> None:
+    total = sum(info.raw_bytes for info in contents.blocks.values())
+    stored = 0
+    for block_id, info in contents.blocks.items():
+        manifest = pack.manifest(block_id)
+        created = store.put(manifest, pack.segment)
+        same = created or store.manifest(block_id) == manifest
+        if same:
+            _record_import(store, manifest, pack, verdict, created)
+        (done.created if created else done.known if same else done.kept).append(block_id)
+        stored += info.raw_bytes
+        if progress is not None:
+            progress(stored, total, "storing")
+
+
+def _record_import(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdict, created: bool) -> None:
+    """Say where a block came from; a trusted record is never replaced by a weaker one.
+
+    Also for a block that was there with this very state: it may be from an import that a crash cut short.
+    """
+    earlier = None if created else store.imported(manifest.block_id)
+    if earlier is not None and earlier.decision == "trusted" and verdict.decision != "trusted":
+        return
+    record = Import(
+        block_id=manifest.block_id,
+        pack_sha256=pack.sha256,
+        signed_by=verdict.signed_by,
+        decision=verdict.decision,
+    )
+    if earlier != record:
+        store.set_import(record)
+
+
+@contextlib.contextmanager
+def _told_what_stays(done: _Done) -> Iterator[None]:
+    """A file that changes between check and import: by then "nothing was imported" need not be true any more."""
+    try:
+        yield
+    except InvalidPack as error:
+        error.message = (
+            f"{error.path}, member {error.member}: {error.reason}. The file changed while it was imported; "
+            f"{len(done.created)} blocks that came before stay, whole and unnamed. Get the pack again."
+        )
+        error.args = (error.message,)
+        raise
+
+
+# --- texts only -----------------------------------------------------------------------------------
+
+
+def sources_of(pack: Pack, contents: Contents) -> list[tuple[NamedBlock, Callable[[], str]]]:
+    """The names of a pack with their texts, each name once, to be deposited anew with another model.
+
+    Raises UsageError if there are no texts, or if one name has several.
+    """
+    found: dict[tuple[str, str], NamedBlock] = {}
+    for named in contents.names:
+        if named.source_sha256 is None or pack.text(named.source_sha256) is None:
+            raise UsageError(f"the pack holds no source text of {named.name!r}; it can be imported as it is only")
+        first = found.setdefault((named.kind, named.name), named)
+        if first.source_sha256 != named.source_sha256:
+            raise UsageError(f"the pack holds several texts of {named.name!r}, one a model")
+    return [(named, lambda digest=named.source_sha256: pack.text(digest) or "") for named in found.values()]  # type: ignore[misc]
+
+
+def plan_sources(
+    path: Path, names: Sequence[NamedBlock], there: Sequence[NamedBlock], *, replace: bool = False
+) -> None:
+    """Raise NameConflict if texts may not be deposited under ``names``; ``there`` are the names of that model."""
+    alike, taken = [], []
+    for named in names:
+        like = [old for old in there if folded(old.name) == folded(named.name)]
+        exact = [old for old in like if old.name == named.name]
+        if like and not exact:
+            alike.append(f"its name {named.name!r} is too much like {like[0].name!r}, which the store has")
+        taken += [
+            f"the name {named.name!r} has another text in the store" for old in exact if not _same_text(old, named)
+        ]
+    if alike:
+        raise NameConflict(path, alike, ALIKE_HINT)
+    if taken and not replace:
+        raise NameConflict(path, taken, REPLACE_HINT)
+
+
+def _same_text(old: NamedBlock, new: NamedBlock) -> bool:
+    return all(getattr(old, key) == getattr(new, key) for key in ("kind", "description", "license", "source_sha256"))

@@ -1,0 +1,158 @@
+"""Whose packs are let in: the key store ``trust.json`` and the decision about one pack.
+
+Knows keys by name and a policy; refuses to know what is in a pack. The file is sealed JSON, replaced atomically; a
+damaged one is an error, never an empty one. Does not guarantee that a trusted key's owner is honest or careful:
+``agentkv pack verify --recompute`` does not need to believe anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import Field, ValidationError
+
+from agentkv import fsio
+from agentkv.errors import StoreReadError, UntrustedPack, UsageError
+from agentkv.packs.format import PublicKey, decode, encode
+from agentkv.records import Record
+from agentkv.store.format import Malformed
+
+Policy = Literal["require-signature", "allow-unsigned"]
+Decision = Literal["trusted", "unknown-key", "unsigned"]
+
+POLICIES: tuple[Policy, ...] = ("require-signature", "allow-unsigned")
+ENVIRONMENT = "AGENTKV_TRUST"
+_MAGIC = "agentkv-trust 1"
+_FILE_LIMIT = 1 << 20
+_LOCK_WAIT_S = 10.0
+
+
+class TrustedKey(Record):
+    """A public key under a name of the user's choice."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\s\x00-\x1f\x7f]+$")]
+    key: PublicKey
+
+
+class TrustRecord(Record):
+    """``trust.json``. ``keys`` are sorted by name; a name and a key are there once."""
+
+    format: Literal[1] = 1
+    policy: Policy = "require-signature"
+    keys: tuple[TrustedKey, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was decided about a pack: ``name`` is the trusted key's, None where there is none."""
+
+    decision: Decision
+    signed_by: str | None
+    name: str | None = None
+
+
+def default_path() -> Path:
+    """``$AGENTKV_TRUST``, or trust.json in the user's configuration folder."""
+    given = os.environ.get(ENVIRONMENT)
+    return Path(given) if given else platformdirs.user_config_path("agentkv") / "trust.json"
+
+
+class Trust:
+    """The key store in a file, read anew at each call; a file that is not there trusts nobody.
+
+    Raises UsageError for a damaged file, StoreReadError for one that cannot be read.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = default_path() if path is None else path
+
+    def read(self) -> TrustRecord:
+        """What the file says, or the default: no keys, ``require-signature``."""
+        data = fsio.read_regular(self.path, _FILE_LIMIT)
+        if data is None:
+            return TrustRecord()
+        try:
+            return decode(_MAGIC, data, TrustRecord)
+        except Malformed as error:
+            raise UsageError(
+                f"the key store {self.path} is damaged: {error}. Nobody is trusted by it; move it away and add "
+                "the keys again with `agentkv pack trust add`."
+            ) from error
+
+    def name_of(self, key: str) -> str | None:
+        """The name under which a key is trusted."""
+        return next((entry.name for entry in self.read().keys if entry.key == key), None)
+
+    def add(self, name: str, key: str) -> bool:
+        """Trust ``key`` as ``name``; False if it was so already. Raises UsageError if either is taken."""
+        with self._changing() as found:
+            for entry in found.keys:
+                if (entry.name, entry.key) == (name, key):
+                    return False
+                if entry.name == name or entry.key == key:
+                    raise UsageError(f"{entry.key} is trusted as {entry.name!r} already. Remove that first.")
+            try:
+                added = TrustedKey(name=name, key=key)
+            except ValidationError as error:
+                raise UsageError(f"{name[:40]!r} cannot be a key's name: 1 to 128 characters, no blanks") from error
+            keys = sorted((*found.keys, added), key=lambda entry: entry.name)
+            self._write(found.model_copy(update={"keys": tuple(keys)}))
+        return True
+
+    def remove(self, name_or_key: str) -> TrustedKey:
+        """Trust a key no longer; blocks that came with it stay. Raises UsageError if there is none."""
+        with self._changing() as found:
+            for entry in found.keys:
+                if name_or_key in (entry.name, entry.key):
+                    left = tuple(other for other in found.keys if other != entry)
+                    self._write(found.model_copy(update={"keys": left}))
+                    return entry
+        raise UsageError(f"no trusted key {name_or_key!r}. Run `agentkv pack trust list`.")
+
+    def set_policy(self, policy: Policy) -> None:
+        """What holds for packs without a trusted signature."""
+        with self._changing() as found:
+            self._write(found.model_copy(update={"policy": policy}))
+
+    def decide(self, path: Path, signed_by: str | None, *, allow_unsigned: bool = False) -> Verdict:
+        """Whether a pack whose signature, if any, was checked is let in. Raises UntrustedPack with what would help."""
+        found = self.read()
+        name = next((entry.name for entry in found.keys if entry.key == signed_by), None)
+        if name is not None:
+            return Verdict("trusted", signed_by, name)
+        if found.policy == "allow-unsigned" or allow_unsigned:
+            return Verdict("unsigned" if signed_by is None else "unknown-key", signed_by)
+        if signed_by is None:
+            raise UntrustedPack(
+                path,
+                "it is not signed. If you know where it comes from, add --allow-unsigned for this once (in Python: "
+                "allow_unsigned=True)",
+            )
+        raise UntrustedPack(
+            path,
+            f"it is signed by the unknown key {signed_by}. If its owner confirms that key to you, run "
+            f"`agentkv pack trust add NAME {signed_by}`; or add --allow-unsigned for this once (in Python: "
+            "allow_unsigned=True)",
+            signed_by,
+        )
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[TrustRecord]:
+        try:
+            fsio.make_directory(self.path.parent)
+        except OSError as error:
+            raise fsio.translated(error, self.path) from error
+        lock = self.path.with_name(self.path.name + ".lock")
+        with fsio.file_lock(lock, exclusive=True, wait_s=_LOCK_WAIT_S) as held:
+            if held is False:
+                raise StoreReadError(self.path, "another command is changing it; try again")
+            yield self.read()
+
+    def _write(self, record: TrustRecord) -> None:
+        fsio.write_durably(self.path, [encode(_MAGIC, record)])
