@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,14 +23,17 @@ from agentkv.engine.generate import check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
 from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.hashing import sha256
-from agentkv.records import Decision, NamedBlock, Turn
+from agentkv.records import Decision, Manifest, NamedBlock, Turn
 from agentkv.router.base import NONE, Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import Fallback, decide, given
+from agentkv.router.evaluate import Labelled
+from agentkv.router.learn import Learned, learn, load, save
 from agentkv.router.log import DecisionLog
 from agentkv.skills.manual import Manual, load_manual
+from agentkv.skills.split import summary
 from agentkv.store.catalog import BlockStore
-from agentkv.store.files import DECISIONS
+from agentkv.store.files import DECISIONS, ROUTER
 from agentkv.turn import TurnInProgress
 
 DEFAULT_PREFIX = (
@@ -44,6 +47,13 @@ class Pick(Enum):
 
     ROUTE = "route"
     """Ask the router."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """For ``skill``: ask the router, but only among what lies within this skill, its parts and references."""
+
+    skill: str
 
 
 class AgentMemory:
@@ -84,7 +94,7 @@ class AgentMemory:
         self._prompts = PromptBuilder(self.engine)
         self._texts: dict[str, str] = {}
         self._candidates_of: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
-        self.classifier: Classifier = classifier or ChannelClassifier(self.blocks)
+        self.classifier: Classifier = classifier or self._default_classifier()
         self.fallback = fallback
         self.decisions = decisions or DecisionLog(self.store.root / DECISIONS)
 
@@ -99,23 +109,49 @@ class AgentMemory:
         if self._owns_engine:
             self.engine.close()
 
+    def _default_classifier(self) -> ChannelClassifier:
+        """The channel classifier, with what was learned for this model and these settings."""
+        plain = ChannelClassifier(self.blocks)
+        known = load(self.store.root / ROUTER, self.blocks.fingerprint.id, f"{plain.name}/{plain.version}")
+        return ChannelClassifier(self.blocks, weights=known.weights, labelled=known.labelled) if known else plain
+
+    def learn(
+        self, questions: Sequence[Labelled], progress: Callable[[Iterable[Labelled]], Iterable[Labelled]] | None = None
+    ) -> Learned:
+        """Fit the router to labelled questions and keep what it learned beside the store, for this model.
+
+        Raises UsageError for a classifier that does not learn.
+        """
+        if not isinstance(self.classifier, ChannelClassifier):
+            raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
+        plain = ChannelClassifier(self.blocks)
+        with self.blocks.exclusive():
+            how = () if progress is None else (progress,)
+            learned = learn(plain, questions, self.candidates(), self.blocks.fingerprint.id, *how)
+        save(learned, self.store.root / ROUTER)
+        self.classifier = ChannelClassifier(self.blocks, weights=learned.weights, labelled=learned.labelled)
+        return learned
+
     # --- deposit ----------------------------------------------------------------------------------
 
     def deposit_skill(
         self,
         skill: str | Path | Manual,
         *,
+        behind: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
         """Read a SKILL.md folder once and store it, with its card for the router.
 
         A skill that is stored already, unchanged, costs a hash. A text of the same name is replaced: names are one
-        space. Raises InvalidManual, WindowOverflow, InexactBlock, Cancelled.
+        space. ``behind``: the name whose block is the new one's parent, for a reference of that skill; see
+        :class:`agentkv.skills.library.SkillLibrary`, which also splits what is too long. Raises InvalidManual,
+        WindowOverflow, InexactBlock, UnknownSkill, Cancelled.
         """
         manual = skill if isinstance(skill, Manual) else load_manual(Path(skill))
         entry = _Entry("skill", manual.name, manual.description, str(manual.path), manual.license or "")
-        return self._deposit(entry, f"# Manual: {manual.name}\n\n{manual.text}\n", allow_inexact, cancellation)
+        return self._deposit(entry, manual.block_text, allow_inexact, cancellation, behind)
 
     def deposit_text(
         self,
@@ -156,14 +192,24 @@ class AgentMemory:
         with self.engine.lock:
             return sum(self.classifier.deposit_card(*card).created for card in cards)
 
-    def _deposit(self, entry: _Entry, text: str, allow_inexact: bool, cancellation: Cancellation | None) -> Deposit:
+    def _deposit(
+        self,
+        entry: _Entry,
+        text: str,
+        allow_inexact: bool,
+        cancellation: Cancellation | None,
+        behind: str | None = None,
+    ) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
-        check_window(len(prompt.prefix) + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
-        named = self._name_record(entry, text, prompt)
+        above = None if behind is None else self._manifest(behind)
+        before = len(prompt.prefix) if above is None else above.n_tokens
+        check_window(before + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
+        parent_id = self.blocks.id_of(prompt.prefix) if above is None else above.block_id
+        named = self._name_record(entry, text, self.blocks.id_of(prompt.manual, parent_id))
         how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
         with self.engine.lock:
-            parent = self.blocks.deposit(prompt.prefix, **how)
-            deposit = self.blocks.deposit(prompt.manual, parent=parent.manifest, **how)
+            parent = self.blocks.deposit(prompt.prefix, **how).manifest if above is None else above
+            deposit = self.blocks.deposit(prompt.manual, parent=parent, **how)
             if entry.description and isinstance(self.classifier, ChannelClassifier):
                 self.classifier.deposit_card("", "", allow_inexact=allow_inexact)
                 self.classifier.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
@@ -171,7 +217,7 @@ class AgentMemory:
         self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
         return deposit
 
-    def _name_record(self, entry: _Entry, text: str, prompt: Prompt) -> NamedBlock:
+    def _name_record(self, entry: _Entry, text: str, block_id: str) -> NamedBlock:
         """The name's record, made before anything is read, so that a bad name costs nothing. Raises UsageError."""
         if entry.name.casefold() == NONE:
             raise UsageError(f"{NONE!r} is what the router says when no skill fits; choose another name")
@@ -180,7 +226,7 @@ class AgentMemory:
                 kind=entry.kind,
                 name=entry.name,
                 fingerprint_id=self.blocks.fingerprint.id,
-                block_id=self.blocks.id_of(prompt.manual, self.blocks.id_of(prompt.prefix)),
+                block_id=block_id,
                 description=entry.description,
                 source=entry.source.encode("utf-8", "replace").decode(),
                 source_sha256=sha256(text.encode()),
@@ -208,6 +254,13 @@ class AgentMemory:
             raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
         return stored[name]
 
+    def _manifest(self, name: str) -> Manifest:
+        block_id = self._named(name).block_id
+        manifest = self.store.manifest(block_id)
+        if manifest is None:
+            raise UnknownBlock(block_id, f"It is what {name!r} points to; deposit it again.")
+        return manifest
+
     # --- a turn -----------------------------------------------------------------------------------
 
     def route(self, question: str) -> Decision:
@@ -221,6 +274,30 @@ class AgentMemory:
         decision = decision.model_copy(update={"left_out": left_out}) if left_out else decision
         self.decisions.append(question, live, decision)
         return decision
+
+    def _route_within(self, question: str, skill: str) -> Decision:
+        """Which part or reference of a skill; if none fits, its manual alone, or no block where it was split."""
+        stored = {entry.name: entry for entry in self.names()}
+        inner = {name: self._text_of(entry) for name, entry in stored.items() if name.startswith(f"{skill}/")}
+        if not inner:
+            return given(self._named(skill).name)
+        cards = {name: Candidate(stored[name].description or summary(text), text) for name, text in inner.items()}
+        decision = decide(self.classifier, question, cards, self.fallback)
+        if decision.pick is None and skill in stored:
+            reason = decision.fallback or "nothing within the skill fits"
+            decision = decision.model_copy(update={"pick": skill, "fallback": f"{reason}: its manual alone"})
+        self.decisions.append(question, cards, decision)
+        return decision
+
+    def _decide(self, question: str, skill: str | Pick | Within | None) -> Decision:
+        if isinstance(skill, Pick):
+            return self._route(question)
+        if isinstance(skill, Within):
+            return self._route_within(question, skill.skill)
+        names = {entry.name for entry in self.names()} if skill is not None else set()
+        if skill is None or skill in names or not any(name.startswith(f"{skill}/") for name in names):
+            return given(skill)
+        return self._route_within(question, skill)  # it was split: no block is the whole of it
 
     def candidates(self) -> dict[str, Candidate]:
         """What a question is routed among: the names of this model with a description, by label."""
@@ -281,7 +358,7 @@ class AgentMemory:
         self,
         question: str | Sequence[Message],
         *,
-        skill: str | Pick | None = Pick.ROUTE,
+        skill: str | Pick | Within | None = Pick.ROUTE,
         graft: bool = True,
         max_new: int = 96,
         sampling: Sampling | None = None,
@@ -292,7 +369,8 @@ class AgentMemory:
     ) -> Turn:
         """Answer one question and return the turn's whole record.
 
-        ``skill``: a stored name, None for no block, or by default whatever the router picks. ``graft=False`` reads
+        ``skill``: a stored name, None for no block, by default whatever the router picks, or :class:`Within` a skill
+        what it picks there (so too for the name of a skill that was stored in parts). ``graft=False`` reads
         the manual instead of restoring it: the same prompt, the same ids, for comparison. Raises UnknownSkill,
         WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
         """
@@ -305,7 +383,7 @@ class AgentMemory:
         self,
         question: str | Sequence[Message],
         *,
-        skill: str | Pick | None = Pick.ROUTE,
+        skill: str | Pick | Within | None = Pick.ROUTE,
         graft: bool = True,
         max_new: int = 96,
         sampling: Sampling | None = None,
@@ -321,12 +399,14 @@ class AgentMemory:
                 yield piece.text
         yield turn.record()
 
-    def _turn(self, question: str | Sequence[Message], skill: str | Pick | None, graft: bool) -> TurnInProgress:
+    def _turn(
+        self, question: str | Sequence[Message], skill: str | Pick | Within | None, graft: bool
+    ) -> TurnInProgress:
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
         return TurnInProgress(
             self.blocks,
             messages[-1].content if messages else "",
-            decide=self._route if isinstance(skill, Pick) else lambda _: given(skill),
+            decide=lambda asked: self._decide(asked, skill),
             build=lambda pick: self.prompt(messages, pick),
             graft=graft,
         )
@@ -336,11 +416,12 @@ class AgentMemory:
         prompt = self._prompts.build(self.prefix, "", messages)
         if name is None:
             return prompt
-        entry = self._named(name)
-        manifest = self.store.manifest(entry.block_id)
-        if manifest is None:
-            raise UnknownBlock(entry.block_id, f"It is what {name!r} points to; deposit it again.")
-        return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
+        manifest = self._manifest(name)
+        if manifest.n_tokens - len(manifest.tokens) == len(prompt.prefix):
+            return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
+        chain = self.blocks.chain(manifest)
+        manual, *references = [link.tokens for link in chain[1:] or chain]
+        return Prompt(prompt.prefix, manual, sum(references, ()) + prompt.turn, prompt.stops)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@
     output.py     JSON, tables, the end of a command
     progress.py   bars on stderr
     inventory.py  a store's content by name, id and model
-    deposit.py ask.py route.py list.py show.py verify.py models.py
-    bench.py demo.py
+    deposit.py ask.py list.py show.py verify.py models.py
+    check.py gc.py rm.py pin.py stats.py
+    route/ pack/ bench/ demo.py
 
 Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
 anything else is a defect of ours and keeps its traceback.
@@ -22,7 +23,23 @@ import typer
 from typer.core import TyperGroup
 
 from agentkv import __version__
-from agentkv.cli import ask, bench, demo, demo_ask, deposit, models, route, show, verify
+from agentkv.cli import (
+    ask,
+    bench,
+    check,
+    demo,
+    demo_ask,
+    deposit,
+    gc,
+    models,
+    pack,
+    pin,
+    rm,
+    route,
+    show,
+    stats,
+    verify,
+)
 from agentkv.cli import list as list_command
 from agentkv.cli.output import error_record, print_json, report
 from agentkv.errors import AgentKVError, Interrupted
@@ -64,12 +81,19 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(deposit.deposit)
 app.command()(ask.ask)
-app.command()(route.route)
 app.command("list")(list_command.list_)
 app.command()(show.show)
 app.command()(verify.verify)
+app.command()(check.check)
+app.command()(gc.gc)
+app.command()(rm.rm)
+app.command()(pin.pin)
+app.command()(pin.unpin)
+app.command()(stats.stats)
+app.add_typer(route.app, name="route")
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
+app.add_typer(pack.app, name="pack")
 app.command("_demo-ask", hidden=True)(demo_ask.demo_ask)
 
 

@@ -1,4 +1,6 @@
-"""What a store holds, as a person asks for it: by name, by the start of an id, by model. Loads no model.
+"""What a store holds, as a person asks for it: by name, by the start of an id, by model; counted in one pass.
+
+Loads no model.
 
 Not guaranteed: that a model of the right digest has the settings that a block was made with; only the
 engine's whole fingerprint says that, and it takes a loaded model.
@@ -7,15 +9,20 @@ engine's whole fingerprint says that, and it takes a loaded model.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agentkv.errors import MissingSegment, StoreError, UnknownBlock, UsageError
 
 if TYPE_CHECKING:
     from agentkv.records import Fingerprint, Manifest, NamedBlock
     from agentkv.store.catalog import BlockStore
+    from agentkv.store.format import Summary
+    from agentkv.store.uses import Use
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,83 @@ def usage(store: BlockStore, manifests: Iterable[Manifest]) -> Usage:
     return Usage(states, sum(ref.n_bytes for ref, _ in segments.values()), stored)
 
 
+@dataclass(frozen=True)
+class Facts:
+    """One block in a listing. Bytes are those on disk; ``fault``: why it cannot be used, then the rest may be None."""
+
+    model: str | None = None
+    model_sha256: str | None = None
+    tokens: int | None = None
+    exactness: str | None = None
+    own_bytes: int | None = None
+    shared_bytes: int | None = None
+    fault: StoreError | None = None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Every block of a store, by id. ``usage`` covers the sound ones, ``manifests`` is the bytes of their manifests.
+
+    ``unneeded``: bytes by digest of segments that no sound block needs; a deposit under way has some for a moment.
+    """
+
+    blocks: dict[str, Facts]
+    usage: Usage
+    manifests: int
+    unneeded: dict[str, int]
+
+
+def survey(store: BlockStore) -> Survey:
+    """Look at every block's manifest once and at no segment's content; a damaged block is a fact, not an error.
+
+    Raises StoreReadError if the folder of segments cannot be read.
+    """
+    sizes = dict(store.segments.all())
+    seen: dict[str, int] = {}
+    blocks, states, manifests = {}, 0, 0
+    for block_id in store.block_ids():
+        try:
+            summary = store.files.summary(block_id)
+            if summary is None:  # removed meanwhile
+                continue
+            blocks[block_id] = _facts(store, block_id, summary, sizes)
+        except StoreError as error:
+            blocks[block_id] = Facts(fault=error)
+            continue
+        if blocks[block_id].fault is None:
+            states, manifests = states + summary.raw_bytes, manifests + summary.file_bytes
+            seen |= summary.segments
+    stored = sum(sizes.pop(digest) for digest in seen)
+    return Survey(blocks, Usage(states, sum(seen.values()), stored), manifests, sizes)
+
+
+def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[str, int]) -> Facts:
+    known: Any = {"model": _model_of(summary.content), "tokens": summary.n_tokens, "exactness": summary.exactness}
+    known["model_sha256"] = summary.content.get("model_sha256")
+    lost = next((digest for digest in summary.segments if digest not in sizes), None)
+    if lost is not None:
+        return Facts(**known, fault=MissingSegment(block_id, lost, Path(store.segments.where(lost))))
+    inherited: Mapping[str, int] = {}
+    if summary.parent_id is not None:
+        try:
+            parent = store.files.summary(summary.parent_id)
+        except StoreError:
+            parent = None
+        inherited = parent.segments if parent else {}
+    own = sum(sizes[digest] for digest in summary.segments if digest not in inherited)
+    return Facts(**known, own_bytes=own, shared_bytes=sum(sizes[digest] for digest in summary.segments) - own)
+
+
 def model_name(fingerprint: Fingerprint) -> str:
     """The catalogue's name of the model that a fingerprint holds, else the start of its digest."""
+    return _model_of(fingerprint.content)
+
+
+def _model_of(content: Mapping[str, object]) -> str:
     from agentkv.engine.models import CATALOGUE
 
-    digest = str(fingerprint.content.get("model_sha256", ""))
-    if fingerprint.content.get("engine") == "fake":
+    digest = str(content.get("model_sha256", ""))
+    if content.get("engine") == "fake":
         return "fake"
     return next((entry.name for entry in CATALOGUE.values() if entry.sha256 == digest), digest[:12] or "?")
 
@@ -109,3 +187,37 @@ def names_by_block(store: BlockStore) -> dict[str, str]:
         there = found.get(named.block_id)
         found[named.block_id] = f"{there}, {named.name}" if there and named.name != there else named.name
     return found
+
+
+def find_all(store: BlockStore, keys: Sequence[str], model: str | None = None) -> list[str]:
+    """The blocks that several names or ids stand for, each once, in order. Raises as :func:`find`."""
+    return list(dict.fromkeys(find(store, key, model) for key in keys))
+
+
+def called(names: Mapping[str, str], block_id: str) -> str:
+    """A block as a person knows it: by its names, else by the start of its id."""
+    return names.get(block_id) or f"block {block_id[:12]}"
+
+
+# --- when ------------------------------------------------------------------------------------------
+
+
+def last_use(use: Use | None) -> float | None:
+    """Seconds since 1970 of a block's last use; None if it was never used."""
+    return use.last if use is not None and use.hits else None
+
+
+def iso(seconds: float | None) -> str | None:
+    """A time for scripts: ISO 8601, UTC."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ago(seconds: float | None) -> str:
+    """A time for people: ``3 min ago``, ``never``."""
+    if seconds is None:
+        return "never"
+    passed = max(0.0, time.time() - seconds)
+    for unit, length in (("y", 365 * 86400), ("mo", 30 * 86400), ("d", 86400), ("h", 3600), ("min", 60)):
+        if passed >= length:
+            return f"{int(passed // length)} {unit} ago"
+    return "just now"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentkv.cli import options
-from agentkv.cli.output import count, finish, say, size, table
+from agentkv.cli.output import console, count, finish, say, size, table
 from agentkv.errors import AgentKVError, StoreError, UnknownBlock
 
 if TYPE_CHECKING:
+    from agentkv.cli.inventory import Facts
     from agentkv.records import NamedBlock
-    from agentkv.store.catalog import BlockStore
+    from agentkv.store.uses import Use
+
+_WIDE = 112
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Entry:
     """One name. What only a sound block tells is None where there is none; ``fault`` says why.
 
     ``selected``: whether it is of the model that was asked for, None if none was. Bytes are those on disk.
+    ``last_use``: ISO 8601, UTC. ``imported``: whether it came with a pack.
     """
 
     name: str
@@ -31,6 +36,10 @@ class Entry:
     shared_bytes: int | None
     exactness: str | None
     selected: bool | None
+    hits: int
+    last_use: str | None
+    pinned: bool
+    imported: bool
     description: str
     source: str
     fault: str | None
@@ -41,74 +50,78 @@ def list_(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """List what is stored, for every model; with --model, mark what that model can use."""
-    from agentkv.cli.inventory import model_digest, usage
+    """List what is stored, for every model, and when it was last used; with --model, mark what that model can use."""
+    from agentkv.cli.inventory import ago, last_use, model_digest, survey
 
     with options.open_store(store) as opened:
         digest = None if model is None else model_digest(model)
         failures: list[AgentKVError] = []
         names = [n for n in opened.names(on_error=failures.append) if n.kind in ("skill", "text")]
-        entries = [_entry(opened, named, digest, failures) for named in names]
-        manifests, others = _manifests(opened, {entry.block_id for entry in entries})
-        total = usage(opened, manifests) if not failures else None
+        found, uses = survey(opened), opened.uses()
+        marks = opened.pinned(), set(opened.files.imports.digests())
+        entries = [_entry(named, found.blocks.get(named.block_id), digest, uses, marks, failures) for named in names]
+        sound = not failures and all(facts.fault is None for facts in found.blocks.values())
         record: dict[str, Any] = {
             "store": opened.root,
             "blocks": [asdict(entry) for entry in entries],
-            "other_blocks": others,
-            "stored_bytes": total.stored if total else None,
-            "raw_bytes": total.states if total else None,
+            "other_blocks": len(found.blocks.keys() - {entry.block_id for entry in entries}),
+            "stored_bytes": found.usage.stored if sound else None,
+            "raw_bytes": found.usage.states if sound else None,
         }
-    finish(record, as_json, lambda: _show(record, entries, model), failures)
+    when = {entry.block_id: ago(last_use(uses.get(entry.block_id))) for entry in entries}
+    finish(record, as_json, lambda: _show(record, entries, when, model), failures)
 
 
-def _entry(store: BlockStore, named: NamedBlock, digest: str | None, failures: list[AgentKVError]) -> Entry:
-    from agentkv.cli.inventory import is_of_model, model_name
+def _entry(
+    named: NamedBlock,
+    facts: Facts | None,
+    digest: str | None,
+    uses: Mapping[str, Use],
+    marks: tuple[Collection[str], Collection[str]],
+    failures: list[AgentKVError],
+) -> Entry:
+    from agentkv.cli.inventory import iso, last_use
 
-    facts: dict[str, Any] = dict.fromkeys(
-        ("model", "tokens", "own_bytes", "shared_bytes", "exactness", "selected", "fault")
-    )
-    try:
-        manifest = store.manifest(named.block_id)
-        if manifest is None:
-            raise UnknownBlock(named.block_id, f"It is what {named.name!r} points to; deposit it again.")
-        facts |= {"model": model_name(manifest.fingerprint), "tokens": manifest.n_tokens}
-        facts |= {"exactness": manifest.exactness.value}
-        facts["selected"] = None if digest is None else is_of_model(manifest, digest)
-        sizes = store.sizes(manifest)
-        facts |= {"own_bytes": sizes.own_stored, "shared_bytes": sizes.shared_stored}
-    except StoreError as error:
-        failures.append(error)
-        facts["fault"] = error.message
+    fault: StoreError | None
+    if facts is None:
+        fault = UnknownBlock(named.block_id, f"It is what {named.name!r} points to; deposit it again.")
+    else:
+        fault = facts.fault
+    if fault is not None:
+        failures.append(fault)
+    use = uses.get(named.block_id)
     return Entry(
         name=named.name,
         kind=named.kind,
+        model=facts.model if facts else None,
         fingerprint_id=named.fingerprint_id,
         block_id=named.block_id,
+        tokens=facts.tokens if facts else None,
+        own_bytes=facts.own_bytes if facts else None,
+        shared_bytes=facts.shared_bytes if facts else None,
+        exactness=facts.exactness if facts else None,
+        selected=None if digest is None or facts is None or facts.model is None else facts.model_sha256 == digest,
+        hits=use.hits if use else 0,
+        last_use=iso(last_use(use)),
+        pinned=named.block_id in marks[0],
+        imported=named.block_id in marks[1],
         description=named.description,
         source=named.source,
-        **facts,
+        fault=fault.message if fault else None,
     )
 
 
-def _manifests(store: BlockStore, named: set[str]) -> tuple[list[Any], int]:
-    """All sound manifests, and how many blocks no name in the list points at."""
-    found, others = [], 0
-    for block_id in store.block_ids():
-        others += block_id not in named
-        try:
-            found.append(store.manifest(block_id))
-        except StoreError:
-            continue
-    return [manifest for manifest in found if manifest is not None], others
-
-
-def _show(record: dict[str, Any], entries: list[Entry], model: str | None) -> None:
+def _show(record: dict[str, Any], entries: list[Entry], when: Mapping[str, str], model: str | None) -> None:
     if not entries:
         say(f"nothing is stored in {record['store']} yet. Run `agentkv deposit PATH`, or `agentkv demo`.")
         return
-    numbers = ("tokens", "own", "shared")
-    columns = ("name", "kind", "model", "made by", *numbers, "proof")
-    table(columns, [_cells(entry) for entry in entries], right=numbers, wraps=("model",))
+    wide = console().width >= _WIDE
+    columns = ["name", "kind", "model", "made by", "tokens", "own", "shared", "hits", "last use", "proof"]
+    left_out = set() if wide else {"made by", "shared", "kind"}
+    shown = [column for column in columns if column not in left_out]
+    rows = [dict(zip(columns, _cells(entry, when[entry.block_id]), strict=True)) for entry in entries]
+    right = ("tokens", "own", "shared", "hits")
+    table(shown, [[row[column] for column in shown] for row in rows], right=right, wraps=("name", "model"))
     others = f" and {record['other_blocks']:,} unnamed ones" if record["other_blocks"] else ""
     total = "" if record["stored_bytes"] is None else f": {size(record['stored_bytes'])} on disk"
     say(f"\n{count(len(entries), 'block')}{others} in {record['store']}{total}")
@@ -118,17 +131,11 @@ def _show(record: dict[str, Any], entries: list[Entry], model: str | None) -> No
         say(f"* made with {model}", dim=True)
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _cells(entry: Entry, when: str) -> tuple[str, ...]:
+    name = f"{entry.name} (pinned)" if entry.pinned else entry.name
     model = f"{entry.model or '?'}{'*' if entry.selected else ''}"
+    head = name, entry.kind, model, entry.fingerprint_id[:8]
     if entry.fault is not None:
-        return entry.name, entry.kind, model, entry.fingerprint_id[:8], "", "", "", "DAMAGED"
-    return (
-        entry.name,
-        entry.kind,
-        model,
-        entry.fingerprint_id[:8],
-        f"{entry.tokens:,}",
-        size(entry.own_bytes or 0),
-        size(entry.shared_bytes or 0),
-        entry.exactness or "",
-    )
+        return *head, "", "", "", "", "", "DAMAGED"
+    sizes = f"{entry.tokens:,}", size(entry.own_bytes or 0), size(entry.shared_bytes or 0)
+    return *head, *sizes, f"{entry.hits:,}", when, entry.exactness or ""

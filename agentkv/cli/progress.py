@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -121,6 +121,20 @@ def steps_bar(items: Iterable[T], total: int, what: str, label: Callable[[int], 
             if done < total:
                 at = f"{what} {done + 1} of {total}"
                 bar.update(task, completed=done, at=at, description=one_line(label(done), 48))
+            yield item
+
+
+def shown(items: Sequence[T], what: str, label: Callable[[T], str]) -> Iterator[T]:
+    """Pass ``items`` on; on a terminal show which one, of how many, is being worked on."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    screen = console(stderr=True)
+    columns = (TextColumn("{task.fields[at]}"), BarColumn(20), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("", total=len(items), at=what)
+        for number, item in enumerate(items, 1):
+            at = f"{what} {number} of {len(items)}"
+            bar.update(task, completed=number - 1, at=at, description=one_line(label(item), 48))
             yield item
 
 

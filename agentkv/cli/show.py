@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,13 +11,20 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.output import console, count, finish, one_line, say, size, table
+from agentkv.errors import CorruptBlock
 
 if TYPE_CHECKING:
-    from agentkv.records import Manifest
+    from agentkv.records import Manifest, NamedBlock
     from agentkv.store.catalog import BlockStore
 
 _SOURCE_LINES, _SOURCE_BYTES = 6, 4096
 _TOKENS_A_LINE = 12
+_OF_A_NAME = {"kind", "name", "description", "source", "source_sha256", "license"}
+_DECISIONS = {
+    "trusted": "signed by a key that was trusted",
+    "unknown-key": "signed by a key that was not trusted; the import allowed it",
+    "unsigned": "not signed; the import allowed it",
+}
 
 
 def show(
@@ -25,7 +34,7 @@ def show(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show a block: its chain, segments, sizes, proof, fingerprint and where it came from."""
+    """Show a block: its chain, segments, sizes, uses, proof, fingerprint and where it came from."""
     from agentkv.cli.inventory import find
     from agentkv.errors import UnknownBlock
 
@@ -42,15 +51,20 @@ def show(
 
 def describe(store: BlockStore, manifest: Manifest) -> dict[str, Any]:
     """Everything that is known of a block without its state."""
-    from agentkv.cli.inventory import model_name
+    from agentkv.cli.inventory import iso, last_use, model_name
 
+    imported, use = store.imported(manifest.block_id), store.uses().get(manifest.block_id)
     names = [n for n in store.names(on_error=lambda _: None) if n.block_id == manifest.block_id]
     sizes = store.sizes(manifest)
     return {
         "block_id": manifest.block_id,
-        "names": [n.model_dump(mode="json", include={"kind", "name", "description", "source"}) for n in names],
+        "names": [n.model_dump(mode="json", include=_OF_A_NAME) for n in names],
         "chain": _chain(store, manifest),
         "tokens": manifest.n_tokens,
+        "hits": use.hits if use else 0,
+        "last_use": iso(last_use(use)),
+        "pinned": manifest.block_id in store.pinned(),
+        "imported": imported.model_dump(mode="json", exclude={"format", "block_id"}) if imported else None,
         "exactness": manifest.exactness.value,
         "probe": manifest.probe.model_dump(mode="json") if manifest.probe else None,
         "state_sha256": manifest.state_sha256,
@@ -61,7 +75,7 @@ def describe(store: BlockStore, manifest: Manifest) -> dict[str, Any]:
         "model": model_name(manifest.fingerprint),
         "fingerprint_id": manifest.fingerprint.id,
         "fingerprint": manifest.fingerprint.model_dump(mode="json"),
-        "source_begins": next((lines for n in names if (lines := _first_lines(n.source))), []),
+        "source_begins": next((lines for n in names if (lines := _text_begins(store, n))), []),
     }
 
 
@@ -77,8 +91,15 @@ def _chain(store: BlockStore, manifest: Manifest) -> list[dict[str, Any]]:
     return links
 
 
+def _text_begins(store: BlockStore, named: NamedBlock) -> list[str]:
+    """The first lines of the text that was deposited; of the file that it came from where the store lacks it."""
+    text = None
+    with contextlib.suppress(CorruptBlock):
+        text = store.text(named.source_sha256) if named.source_sha256 else None
+    return _first_lines(named.source) if text is None else text.splitlines()[:_SOURCE_LINES]
+
+
 def _first_lines(source: str) -> list[str]:
-    """The first lines of the file that a block was made from, if it is still there and readable."""
     if not source:
         return []
     path = Path(source)
@@ -98,12 +119,14 @@ def _print(record: dict[str, Any]) -> None:
     fields = record["fingerprint"]["content"] | record["fingerprint"]["numerics"]
     for named in record["names"]:
         rows += [("name", f"{named['name']} ({named['kind']})"), ("for", named["description"])]
-        rows += [("source", named["source"])]
+        rows += [("license", one_line(named["license"], 200)), ("source", named["source"])]
     if not record["names"]:
         rows += [("name", "none: an agent prefix, a router card, or a block that lost its name")]
     rows += [
         ("block", record["block_id"]),
         ("chain", " → ".join(_link(link) for link in record["chain"])),
+        ("used", _uses(record)),
+        ("imported", _import(record["imported"])),
         ("exactness", _exactness(record)),
         ("state", f"{size(record['raw_bytes'])} in memory, SHA-256 {record['state_sha256'][:16]}…"),
         (
@@ -117,7 +140,7 @@ def _print(record: dict[str, Any]) -> None:
     ]
     _pairs([row for row in rows if row[1]])
     if record["source_begins"]:
-        say("\nthe source begins:")
+        say("\nthe text begins:")
         for line in record["source_begins"]:
             say(f"  {one_line(line, console().width - 2)}", dim=True)
     if "own_tokens" in record:
@@ -134,6 +157,21 @@ def _pairs(rows: list[tuple[str, str]]) -> None:
 def _link(link: dict[str, Any]) -> str:
     own = "gone" if link["own_tokens"] is None else count(link["own_tokens"], "token")
     return f"{link['block_id'][:12]} ({own})"
+
+
+def _uses(record: dict[str, Any]) -> str:
+    from agentkv.cli.inventory import ago
+
+    hits, last = record["hits"], record["last_use"]
+    text = f"{count(hits, 'time')}, the last {ago(datetime.fromisoformat(last).timestamp())}" if last else "never"
+    return f"{text}; pinned: it is never evicted" if record["pinned"] else text
+
+
+def _import(imported: dict[str, Any] | None) -> str:
+    if imported is None:
+        return ""
+    by = f" ({imported['signed_by'][:24]}…)" if imported["signed_by"] else ""
+    return f"from pack {imported['pack_sha256'][:16]}…, {_DECISIONS[imported['decision']]}{by}"
 
 
 def _exactness(record: dict[str, Any]) -> str:

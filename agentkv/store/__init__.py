@@ -9,7 +9,10 @@ catalog.py           BlockStore: blocks, names, marks, budget            <- what
 ├── deposit.py       the order of writing, the commit point
 ├── gc.py            what nothing references any more; what a crash has left
 ├── budget.py        which blocks go when it gets too large
-├── check.py         what is damaged, and moving it aside
+├── check.py         what is damaged, of all that is there
+│   ├── listing.py       every entry of its folders: the store's, or a finding
+│   └── findings.py      what can be wrong with one file
+├── repair.py        moving aside what is damaged
 ├── uses.py          hits and last use
 ├── workers.py       threads
 ├── segments.py      SegmentStore protocol, FileSegmentStore

@@ -7,11 +7,14 @@ parent of one, and what a deposit under way has just added. With a block go the 
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from agentkv.errors import StoreError
+from agentkv.store import gc
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Summary, name_key
 from agentkv.store.uses import Use, Uses
@@ -61,13 +64,35 @@ def plan(files: StoreFiles, uses: Uses, budget: int, protected: Collection[str] 
 
 def evict(files: StoreFiles, uses: Uses, eviction: Eviction) -> None:
     """Carry a plan out; the caller holds the lock alone since it was made. A crash leaves whole blocks only."""
-    gone = {victim.block_id for victim in eviction.victims}
-    for victim in eviction.victims:
-        remove(files, victim.block_id)
+    gone = [victim.block_id for victim in eviction.victims]
+    take_away(files, gone)
     uses.forget(gone)
-    needed = files.referenced()
-    for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
-        files.segments.remove(digest)
+
+
+def take_away(files: StoreFiles, block_ids: Sequence[str]) -> None:
+    """Remove blocks, in this order, with the segments that no other needs; the caller holds the lock alone."""
+    intent = gc.Intent(files)
+    if files.lock.is_alone:  # else a deposit may be about to use a segment, and only their age protects them
+        with contextlib.suppress(StoreError):  # a full disk must not keep anybody from making room
+            intent.declare({digest for block_id in block_ids for digest in _segments_of(files, block_id)})
+    try:
+        for block_id in block_ids:
+            remove(files, block_id)
+        if files.lock.is_alone:
+            needed = files.referenced()
+            for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
+                files.segments.remove(digest)
+    except BaseException:
+        with contextlib.suppress(StoreError):  # what is half gone goes now, or the intent stays for the next to come
+            gc.remove_unneeded(files, intent.digests)
+            intent.forget()
+        raise
+    intent.forget()
+
+
+def _segments_of(files: StoreFiles, block_id: str) -> Collection[str]:
+    summary = files.summary(block_id)
+    return summary.segments if summary else ()
 
 
 def remove(files: StoreFiles, block_id: str) -> bool:
@@ -95,7 +120,8 @@ class _Plan:
         self._kept = self._with_parents([*protected, *files.pins.digests()])
 
     def until(self, budget: int) -> Eviction:
-        stored = sum(self._sizes.values()) + sum(block.file_bytes for block in self._blocks.values())
+        # What no block needs does not count: it goes before any block does.
+        stored = self._bytes_of(self._blocks)
         kept = self._bytes_of(self._kept)
         left, victims = stored, []
         heap = [(self._last(block_id), block_id) for block_id in self._blocks if self._may_go(block_id)]

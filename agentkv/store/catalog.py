@@ -17,15 +17,20 @@ from typing import Any, Self
 from agentkv.errors import CorruptBlock, MissingSegment, OverBudget, StoreError, UnknownBlock, UsageError
 from agentkv.records import Import, Manifest, NamedBlock, Pin, SegmentRef, StoreSettings
 from agentkv.store import budget as budgets
+from agentkv.store import check as checks
 from agentkv.store import format as formats
 from agentkv.store import gc
+from agentkv.store import repair as repairs
 from agentkv.store.budget import Eviction
 from agentkv.store.cache import StateCache
+from agentkv.store.check import Progress
 from agentkv.store.codec import Bytes
 from agentkv.store.deposit import Deposit, Source, distinct
 from agentkv.store.files import TEMPORARIES, StoreFiles
+from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.marker import locate, open_root
+from agentkv.store.repair import Repaired
 from agentkv.store.segments import FileSegmentStore, SegmentStore
 from agentkv.store.uses import USES, Use, Uses
 from agentkv.store.workers import Workers
@@ -252,6 +257,21 @@ class BlockStore:
         hour. ``dry_run`` only counts.
         """
         return gc.collect(self.files, min_age_s, dry_run=dry_run)
+
+    def check(self, *, deep: bool = True, progress: Progress | None = None) -> Report:
+        """Look at every file; changes nothing. ``deep`` also decodes each segment and hashes the raw bytes.
+
+        Raises StoreReadError if the store cannot be looked at at all.
+        """
+        return checks.check(self.files, deep=deep, progress=progress)
+
+    def repair(self, report: Report) -> Repaired:
+        """Move what is damaged, and what needs it, to the quarantine. Raises StoreReadError, StoreFull."""
+        done = repairs.repair(self.files, report)
+        for block in done.blocks:
+            self.cache.drop(block.block_id)
+        self._uses.forget([block.block_id for block in done.blocks])
+        return done
 
     # --- budget ---
 

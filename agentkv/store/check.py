@@ -8,28 +8,39 @@ tokens (``agentkv verify --prove`` repeats the proof), nor that what was sound a
 
 from __future__ import annotations
 
-import os
+import contextlib
 import stat
-import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agentkv import fsio
-from agentkv.errors import CorruptBlock, StoreError, StoreReadError
-from agentkv.records import Manifest, SegmentRef
-from agentkv.store import format as formats
+from agentkv.errors import StoreError
+from agentkv.records import SegmentRef
 from agentkv.store.deposit import distinct
 from agentkv.store.files import SETTINGS, StoreFiles
-from agentkv.store.format import HEADER_BYTES, TRAILER_BYTES, Malformed, is_digest
+from agentkv.store.findings import (
+    DAMAGE,
+    Finding,
+    Kind,
+    Link,
+    Report,
+    fault_of,
+    is_absent,
+    mismatch,
+    record_fault,
+    segment_fault,
+    tree_bytes,
+)
 from agentkv.store.gc import UNLOCKED_AGE_S
+from agentkv.store.listing import Entry, Listing
 from agentkv.store.lock import GATE, LOCK
 from agentkv.store.marker import MARKER
 from agentkv.store.recordfiles import RecordFiles
-from agentkv.store.segments import FileSegmentStore, SegmentStore
+from agentkv.store.segments import FileSegmentStore
 from agentkv.store.uses import USES
 from agentkv.store.workers import Workers
 
@@ -40,51 +51,6 @@ Progress = Callable[[int, int, str], None]
 
 _SEGMENT_SUFFIX = ".seg"
 _USES_FILES = {USES, f"{USES}-journal", f"{USES}-wal", f"{USES}-shm"}
-_HEX = frozenset("0123456789abcdef")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One file, link or folder, and what is wrong with it.
-
-    ``blocks`` and ``names``: which cannot be used because of it, children included. ``bytes``: what it takes up.
-    """
-
-    kind: Kind
-    path: Path
-    reason: str
-    blocks: tuple[str, ...]
-    names: tuple[str, ...]
-    bytes: int
-
-    @property
-    def damage(self) -> bool:
-        """Whether something that was stored cannot be used; else it only lies about."""
-        return self.kind in DAMAGE
-
-    def __str__(self) -> str:
-        return f"{self.path} is {self.kind}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a check looked at and found, damage first. ``bytes``: of the segments that blocks need."""
-
-    root: Path
-    deep: bool
-    blocks: int
-    segments: int
-    bytes: int
-    findings: tuple[Finding, ...]
-
-    @property
-    def damage(self) -> tuple[Finding, ...]:
-        """The findings that are damage."""
-        return tuple(finding for finding in self.findings if finding.damage)
-
-    def of(self, *kinds: Kind) -> tuple[Finding, ...]:
-        """The findings of these kinds."""
-        return tuple(finding for finding in self.findings if finding.kind in kinds)
 
 
 def check(files: StoreFiles, *, deep: bool = True, progress: Progress | None = None) -> Report:
@@ -100,17 +66,6 @@ def check(files: StoreFiles, *, deep: bool = True, progress: Progress | None = N
 
 
 # --- the whole store ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A regular file in a place of the store's."""
-
-    digest: str
-    path: Path
-    bytes: int
-    mtime: float
-    identity: fsio.Identity
 
 
 @dataclass
@@ -131,10 +86,13 @@ class _Check:
         self._blocks: dict[str, Link] = {}
         self._names: dict[str, set[str]] = {}  # by block
         self._names_of_texts: dict[str, set[str]] = {}
+        self._name_files: dict[str, fsio.Identity] = {}
         self._sound: set[bytes] = set()
         self._bad: dict[bytes, _Draft] = {}
         self._sizes: dict[str, tuple[int, float]] = {}
         self._done = self._total = 0
+        self._lock = threading.Lock()
+        self._listing = Listing(self._note)
 
     def run(self) -> Report:
         # 1. what might be needed, listed before what needs it: else a deposit in between looks like a leftover
@@ -157,74 +115,15 @@ class _Check:
         self._confirm()
         return self._report()
 
-    # --- listing: every entry is one of ours, or a finding ---
-
     def _segments(self) -> dict[str, tuple[int, float]]:
         store = self._files.segments
         if not isinstance(store, FileSegmentStore):
             return {digest: (size, time.time()) for digest, size in store.all()}
-        entries = self._files_of(store.root, _SEGMENT_SUFFIX, sharded=True)
+        entries = self._listing.files(store.root, _SEGMENT_SUFFIX, sharded=True)
         return {entry.digest: (entry.bytes, entry.mtime) for entry in entries}
 
-    def _entries(self, folder: RecordFiles[R], *, sharded: bool = True, of_blocks: bool = False) -> list[_Entry]:
-        return list(self._files_of(folder.root, folder.suffix, sharded=sharded, of_blocks=of_blocks))
-
-    def _files_of(self, root: Path, suffix: str, *, sharded: bool, of_blocks: bool = False) -> Iterator[_Entry]:
-        for directory in self._shards(root) if sharded else [root]:
-            for path, info in self._listed(directory):
-                digest = path.name.removesuffix(suffix)
-                ours = is_digest(digest) and path.name == digest + suffix
-                other = other_kind(info.st_mode)
-                if not ours or (sharded and digest[:2] != directory.name):
-                    self._foreign(path)
-                elif other is None:
-                    yield _Entry(digest, path, info.st_size, info.st_mtime, fsio.identity_of(info))
-                else:
-                    blocks = [digest] if of_blocks else []
-                    self._note(Kind.CORRUPT, path, f"{other} in the place of a file", tree_bytes(path), blocks)
-
-    def _shards(self, root: Path) -> list[Path]:
-        found = []
-        for path, info in self._listed(root):
-            if len(path.name) != 2 or not _HEX.issuperset(path.name):
-                self._foreign(path)
-            elif stat.S_ISDIR(info.st_mode):
-                found.append(path)
-            else:
-                self._no_folder(path, info)
-        return found
-
-    def _listed(self, directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-        """What a folder of the store holds, by name; nothing where there is none, or where it cannot be looked at."""
-        try:
-            info = os.lstat(directory)
-            if not stat.S_ISDIR(info.st_mode):
-                self._no_folder(directory, info)
-                return
-            with os.scandir(directory) as scan:
-                entries = sorted(scan, key=lambda entry: entry.name)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._note(Kind.UNREADABLE, directory, error.strerror or str(error))
-            return
-        for entry in entries:
-            path = Path(entry.path)
-            try:
-                yield path, entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            except OSError as error:
-                self._note(Kind.UNREADABLE, path, error.strerror or str(error))
-
-    def _no_folder(self, path: Path, info: os.stat_result) -> None:
-        """Not moved aside: behind a link the whole content may be waiting."""
-        what = other_kind(info.st_mode) or "a file"
-        self._note(Kind.UNREADABLE, path, f"{what} in the place of a folder; put the folder itself there")
-
-    def _foreign(self, path: Path) -> None:
-        what = other_kind_at(path) or "a file"
-        self._note(Kind.FOREIGN, path, f"{what} that is no part of a store", tree_bytes(path))
+    def _entries(self, folder: RecordFiles[R], *, sharded: bool = True, of_blocks: bool = False) -> list[Entry]:
+        return list(self._listing.files(folder.root, folder.suffix, sharded=sharded, of_blocks=of_blocks))
 
     # --- blocks ---
 
@@ -252,9 +151,10 @@ class _Check:
             draft = self._note(fault.kind, fault.path, fault.reason, size)
             draft.ref = draft.ref or ref
             self._bad[_key(ref)] = draft
-        self._done += size
-        if self._progress is not None:
-            self._progress(min(self._done, self._total), self._total, f"segment {ref.sha256[:12]}")
+        with self._lock:
+            self._done += size
+            if self._progress is not None:
+                self._progress(min(self._done, self._total), self._total, f"segment {ref.sha256[:12]}")
 
     def _parents(self) -> None:
         for block_id, block in self._blocks.items():
@@ -280,7 +180,7 @@ class _Check:
                 loaded = self._load(self._files.names, entry.digest)
                 if loaded is None:
                     continue
-                named = loaded[0]
+                named, self._name_files[entry.digest] = loaded
                 gone = is_absent(self._files, named.block_id)
             self._names.setdefault(named.block_id, set()).add(named.name)
             if named.source_sha256 is not None:
@@ -300,13 +200,17 @@ class _Check:
                 if gone and not self._is_noted(self._files.manifests.path(entry.digest)):
                     self._note(Kind.DANGLING, entry.path, f"the {what} block is gone", entry.bytes)
 
-    def _texts(self, entries: Iterable[_Entry]) -> None:
+    def _texts(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             with self._files.lock.shared():
                 fault = record_fault(self._files.texts, entry.digest)
             if fault is not None:
-                draft = self._note(fault.kind, fault.path, fault.reason, entry.bytes)
-                draft.names |= self._names_of_texts.get(entry.digest, set())
+                self._note(fault.kind, fault.path, fault.reason, entry.bytes)
+        for digest, names in self._names_of_texts.items():
+            path = self._files.texts.path(digest)
+            for kind in DAMAGE:
+                if (kind, path) in self._drafts:
+                    self._drafts[kind, path].names |= names
 
     def _settings(self) -> None:
         try:
@@ -329,40 +233,51 @@ class _Check:
         files = self._files
         folders = {files.temporaries, files.quarantine, files.root / "segments"}
         folders |= {folder.root for folder in (files.manifests, files.names, files.texts, files.pins, files.imports)}
-        for path, info in self._listed(files.root):
-            temporary = path.name.startswith(MARKER) and path.suffix == fsio.TEMP_SUFFIX
+        for path, info in self._listing.entries(files.root):
+            temporary = path.suffix == fsio.TEMP_SUFFIX and stat.S_ISREG(info.st_mode)
             if path in folders or path.name in {MARKER, LOCK, GATE, SETTINGS} or temporary:
                 continue
             if path.name not in _USES_FILES or not stat.S_ISREG(info.st_mode):
-                self._foreign(path)
-        for _ in self._listed(files.quarantine):  # only that it is a folder: what is in it is nobody's
+                self._listing.foreign(path)
+        for _ in self._listing.entries(files.quarantine):  # only that it is a folder: what is in it is nobody's
             break
 
-    def _leftovers(self, segments: dict[str, tuple[int, float]], texts: Iterable[_Entry]) -> None:
+    def _leftovers(self, segments: dict[str, tuple[int, float]], texts: Iterable[Entry]) -> None:
         """Under the lock alone if nobody else is there now; else only what is old counts."""
-        files = self._files
-        with files.lock.exclusive(wait_s=0) as alone:
-            age = 0.0 if alone else UNLOCKED_AGE_S
-            self._temporaries(files.temporaries, age)
-            self._temporaries(files.root, UNLOCKED_AGE_S)
-            needed = self._needed_now()
-            wanted = self._wanted_now()
-        oldest = time.time() - age
+        with self._files.lock.exclusive(wait_s=0) as alone:
+            if alone:
+                self._unneeded(segments, texts, 0.0)
+        if not alone:  # outside, so that nobody waits at the gate meanwhile
+            self._unneeded(segments, texts, UNLOCKED_AGE_S)
+
+    def _unneeded(self, segments: dict[str, tuple[int, float]], texts: Iterable[Entry], min_age_s: float) -> None:
+        self._temporaries(self._files.temporaries, min_age_s)
+        self._temporaries(self._files.root, UNLOCKED_AGE_S)
+        self._orphans(segments, texts, time.time() - min_age_s)
+
+    def _orphans(self, segments: dict[str, tuple[int, float]], texts: Iterable[Entry], newest: float) -> None:
+        files, needed, wanted = self._files, self._needed_now(), self._wanted_now()
         for digest, (size, mtime) in segments.items():
-            path = Path(files.segments.where(digest))
-            if needed is not None and digest not in needed and mtime <= oldest:
-                self._note(Kind.ORPHAN, path, "no block needs it", size)
+            orphan = needed is not None and digest not in needed and mtime <= newest
+            if orphan and self._has(digest):
+                self._note(Kind.ORPHAN, Path(files.segments.where(digest)), "no block needs it", size)
         for entry in texts:
-            noted = self._is_noted(entry.path)
-            if wanted is not None and entry.digest not in wanted and entry.mtime <= oldest and not noted:
+            orphan = wanted is not None and entry.digest not in wanted and entry.mtime <= newest
+            if orphan and not self._is_noted(entry.path) and entry.path.exists():
                 self._note(Kind.ORPHAN, entry.path, "no name needs it", entry.bytes)
 
+    def _has(self, digest: str) -> bool:
+        with contextlib.suppress(StoreError):  # no file: that is another finding
+            return self._files.segments.has(digest)
+        return False
+
     def _temporaries(self, directory: Path, min_age_s: float) -> None:
-        for path, info in self._listed(directory):
-            if directory == self._files.root and path.suffix != fsio.TEMP_SUFFIX:
-                continue
+        for path, info in self._listing.entries(directory):
             if not stat.S_ISREG(info.st_mode):
-                self._foreign(path)
+                if directory == self._files.temporaries:
+                    self._listing.foreign(path)
+            elif directory == self._files.root and path.suffix != fsio.TEMP_SUFFIX:
+                continue
             elif info.st_mtime <= time.time() - min_age_s:
                 self._note(Kind.STALE_TEMP, path, "left by a write that did not end", info.st_size)
 
@@ -382,9 +297,15 @@ class _Check:
 
     def _wanted_now(self) -> set[str] | None:
         """Every text that a name needs; None if some name cannot tell."""
-        damaged: list[StoreError] = []
-        wanted = {named.source_sha256 or "" for named in self._files.names.all(damaged.append)}
-        return None if damaged or self._is_blind(self._files.names.root) else wanted | self._names_of_texts.keys()
+        wanted = set(self._names_of_texts)
+        try:
+            for entry in self._entries(self._files.names, sharded=False):
+                if self._name_files.get(entry.digest) != entry.identity:  # new since it was looked at
+                    loaded = self._files.names.load(entry.digest)
+                    wanted.add((loaded[0].source_sha256 if loaded else None) or "")
+        except StoreError:
+            return None
+        return None if self._is_blind(self._files.names.root) else wanted
 
     def _is_blind(self, root: Path) -> bool:
         blind = (Kind.CORRUPT, Kind.WRONG_SIZE, Kind.UNREADABLE)

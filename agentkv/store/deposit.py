@@ -8,14 +8,10 @@ open or a later collection removes, but never a manifest without its segments.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from agentkv import fsio
-from agentkv.errors import CorruptBlock, StoreError, UsageError
-from agentkv.records import Manifest, SegmentRef
+from agentkv.errors import CorruptBlock, StoreError, UnknownBlock, UsageError
+from agentkv.records import Manifest, NamedBlock, SegmentRef
 from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
@@ -31,24 +27,22 @@ def distinct(manifest: Manifest) -> list[SegmentRef]:
 
 
 class Deposit:
-    """One deposit into a store; used once. ``created``: digests of the segments that it has added."""
+    """One deposit into a store; used once."""
 
     def __init__(self, files: StoreFiles, workers: Workers) -> None:
         self._files, self._workers = files, workers
-        self._intent: Path | None = None
-        self.created: list[str] = []
+        self._intent = gc.Intent(files)
 
     def run(self, manifest: Manifest, data: bytes, source: Source, *, replace: bool) -> bool:
         """Commit ``manifest``, encoded as ``data``; False if the block was there. See ``BlockStore.put``."""
         try:
             with self._files.lock.shared():
                 done = self._commit(manifest, data, source, replace)
-                self._forget_intent()
+                self._intent.forget()
                 return done
         except BaseException:
             with contextlib.suppress(StoreError):  # the first error is the one to tell
-                if gc.roll_back(self._files, self.created):
-                    self._forget_intent()
+                self._intent.roll_back()
             raise
 
     def _commit(self, manifest: Manifest, data: bytes, source: Source, replace: bool) -> bool:
@@ -61,8 +55,7 @@ class Deposit:
         # 1. what is about to be written, for whoever opens the store after a crash
         refs = distinct(manifest)
         missing = [ref for ref in refs if not self._is_sound(ref)]
-        if missing:
-            self._declare([ref.sha256 for ref in missing])
+        self._intent.declare(ref.sha256 for ref in missing)
         # 2. every segment that is not there and sound: temporary file, fsync, rename
         self._workers.each(lambda ref: self._place(ref, source), missing)
         # 3. the directories that hold them
@@ -94,16 +87,36 @@ class Deposit:
             data = source[ref.sha256]
         else:
             raise UsageError(f"segment {ref.sha256[:12]} is neither stored nor given")
-        if self._files.segments.put(ref, data):
-            self.created.append(ref.sha256)
+        self._files.segments.put(ref, data)
 
-    def _declare(self, digests: Sequence[str]) -> None:
-        """Not synced: after a power failure the collection by age does what this file saves otherwise."""
-        name = f"{os.getpid()}.{secrets.token_hex(6)}{gc.INTENT_SUFFIX}"
-        self._intent = self._files.temporaries / name
-        fsio.write_briefly(self._intent, formats.encode_intent(digests))
 
-    def _forget_intent(self) -> None:
-        if self._intent is not None:
-            fsio.remove_file(self._intent)
-            self._intent = None
+def write_name(files: StoreFiles, named: NamedBlock, data: bytes, text: str | None) -> None:
+    """Point a name, encoded as ``data``, at its block, and keep its text: both, or if it raises neither.
+
+    Raises UnknownBlock, UsageError, StoreFull, StoreReadError.
+    """
+    intent = gc.Intent(files)
+    try:
+        with files.lock.shared():
+            manifest = files.manifests.read(named.block_id)
+            if manifest is None:
+                raise UnknownBlock(named.block_id)
+            if manifest.fingerprint.id != named.fingerprint_id:
+                raise UsageError(f"name {named.name!r} has another fingerprint than its block")
+            if text is not None:
+                _keep_text(files, named, text, intent)
+            files.names.write(formats.name_key(named.kind, named.name, named.fingerprint_id), data)
+            intent.forget()
+    except BaseException:
+        with contextlib.suppress(StoreError):
+            intent.roll_back()
+        raise
+
+
+def _keep_text(files: StoreFiles, named: NamedBlock, text: str, intent: gc.Intent) -> None:
+    digest, data = files.encoded_text(text)
+    if digest != named.source_sha256:
+        raise UsageError(f"name {named.name!r} has the SHA-256 of another text")
+    if not files.holds_text(digest):
+        intent.declare([digest])
+        files.texts.write(digest, data)

@@ -21,8 +21,8 @@ from agentkv.store.segments import SegmentStore
 R = TypeVar("R")
 
 TEMPORARIES, QUARANTINE = "tmp", "quarantine"
-DECISIONS = "decisions"
-"""The router's log; nothing of the store reads it."""
+DECISIONS, ROUTER = "decisions", "router"
+"""The router's log, and what it has learned; nothing of the store reads them."""
 SETTINGS = "agentkv-settings.json"
 
 

@@ -251,10 +251,18 @@ def decode_intent(data: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """What counting needs of a manifest: its parent, its segments with their raw bytes, its file's bytes."""
+    """What counting and listing need of a manifest.
+
+    ``segments``: raw bytes by digest; ``raw_bytes``: of the whole state; ``content``: the fingerprint's first half;
+    ``file_bytes``: of the manifest itself.
+    """
 
     parent_id: str | None
     segments: dict[str, int]
+    raw_bytes: int
+    n_tokens: int
+    exactness: str
+    content: dict[str, object]
     file_bytes: int
 
 
@@ -262,7 +270,16 @@ def summarise(data: bytes) -> Summary:
     """The summary of a manifest's file, from its seal and its JSON alone: ten times quicker than the record."""
     try:
         body = orjson.loads(unseal(MANIFEST_MAGIC, data))
-        return Summary(body["parent_id"], {ref["sha256"]: ref["n_bytes"] for ref in body["segments"]}, len(data))
+        refs = [(ref["sha256"], ref["n_bytes"]) for ref in body["segments"]]
+        return Summary(
+            parent_id=body["parent_id"],
+            segments=dict(refs),
+            raw_bytes=sum(n_bytes for _, n_bytes in refs),
+            n_tokens=body["n_tokens"],
+            exactness=body["exactness"],
+            content=body["fingerprint"]["content"],
+            file_bytes=len(data),
+        )
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise Malformed(f"not a manifest: {error}") from error
 

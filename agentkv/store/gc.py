@@ -8,8 +8,10 @@ read: what that one needs is not known. Where the system has no such locks only 
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,18 +38,53 @@ class Collected:
     bytes: int
 
 
-def roll_back(files: StoreFiles, created: Sequence[str]) -> bool:
-    """Remove the segments that a failed deposit created, but for those that another block uses by now.
+class Intent:
+    """Says which segments or texts are about to come or go, for whoever opens the store after a crash.
 
-    False if others were in the store all the time: then they stay for the next collection.
+    Not synced: after a power failure a collection does what it saves otherwise.
     """
-    if not created:
-        return True
-    with files.lock.exclusive(_ROLL_BACK_WAIT_S) as alone:
-        if alone:
-            for digest in set(created) - files.referenced():
-                files.segments.remove(digest)
-        return bool(alone)
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._files = files
+        self._path: Path | None = None
+        self.digests: list[str] = []
+
+    def declare(self, digests: Iterable[str]) -> None:
+        """Write it down. Raises StoreFull, StoreReadError."""
+        self.digests = sorted(digests)
+        if self.digests:
+            self._path = self._files.temporaries / f"{os.getpid()}.{secrets.token_hex(6)}{INTENT_SUFFIX}"
+            fsio.write_briefly(self._path, formats.encode_intent(self.digests))
+
+    def forget(self) -> None:
+        """It is done, or undone."""
+        if self._path is not None:
+            fsio.remove_file(self._path)
+            self._path = None
+
+    def roll_back(self) -> None:
+        """Remove what came and nothing needs; if others are in the store all the time, the intent stays for later.
+
+        Goes by what was declared, not by what is known to be written: a Ctrl-C may come between the two.
+        """
+        if self._files.lock.is_held:  # in the middle of a larger piece of work of this thread
+            return
+        if any(self._files.segments.has(digest) or self._files.texts.path(digest).exists() for digest in self.digests):
+            with self._files.lock.exclusive(_ROLL_BACK_WAIT_S) as alone:
+                if not alone:
+                    return
+                remove_unneeded(self._files, self.digests)
+        self.forget()
+
+
+def remove_unneeded(files: StoreFiles, digests: Collection[str]) -> None:
+    """Remove those of these segments and texts that no block and no name needs; the caller is alone in the store."""
+    for digest in set(digests) - files.referenced():
+        files.segments.remove(digest)
+    wanted = _wanted_texts(files)
+    for digest in digests:
+        if wanted is not None and digest not in wanted:
+            files.texts.remove(digest)
 
 
 def recover(files: StoreFiles) -> None:
@@ -86,9 +123,7 @@ def _clear_temporaries(files: StoreFiles) -> None:
         else:
             fsio.remove_file(path)
     if intents:
-        placed = {digest for path in intents for digest in _intended(path)}
-        for digest in placed - files.referenced():
-            files.segments.remove(digest)
+        remove_unneeded(files, {digest for path in intents for digest in _intended(path)})
     for path in intents:
         fsio.remove_file(path)
 
@@ -101,10 +136,16 @@ def _intended(path: Path) -> list[str]:
         return []
 
 
-def _sweep_texts(files: StoreFiles, min_age_s: float, dry_run: bool) -> tuple[int, int]:
+def _wanted_texts(files: StoreFiles) -> set[str | None] | None:
+    """The texts that names need; None if a name is damaged: which text it needs is not known."""
     damaged: list[StoreError] = []
     wanted = {named.source_sha256 for named in files.names.all(damaged.append)}
-    if damaged:  # which text such a name needs is not known
+    return None if damaged else wanted
+
+
+def _sweep_texts(files: StoreFiles, min_age_s: float, dry_run: bool) -> tuple[int, int]:
+    wanted = _wanted_texts(files)
+    if wanted is None:
         return 0, 0
     count = freed = 0
     for digest in files.texts.digests():

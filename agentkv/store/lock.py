@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from agentkv import fsio
-from agentkv.errors import StoreReadError
+from agentkv.errors import StoreReadError, UsageError
 
 LOCK, GATE = "agentkv-store.lock", "agentkv-gate.lock"
 WAIT_S = 60.0
+_CLOSED_S, _OPEN_S = 1.0, 0.1
+"""How long the gate stays closed at first for somebody who waits, and then open: a long deposit must not keep readers
+out. It is closed for twice as long each time, so that many long deposits keep nobody waiting for ever either."""
 
 
 class StoreLock:
@@ -30,7 +34,7 @@ class StoreLock:
     @contextlib.contextmanager
     def shared(self, wait_s: float = WAIT_S) -> Iterator[None]:
         """Keep removals away. Raises StoreReadError if one is still running after ``wait_s``."""
-        if self._depth:
+        if self.is_held:
             with self._counted():
                 yield
             return
@@ -44,15 +48,35 @@ class StoreLock:
 
     @contextlib.contextmanager
     def exclusive(self, wait_s: float = WAIT_S) -> Iterator[bool | None]:
-        """Be alone in the store: True if so, False if others were there for ``wait_s``, None without locks."""
-        if self._depth:
-            raise RuntimeError("this thread holds the store's lock already")
-        with (
-            fsio.file_lock(self._gate, exclusive=True, wait_s=wait_s) as closed,
-            fsio.file_lock(self._lock, exclusive=True, wait_s=wait_s if closed is not False else 0) as got,
-            self._counted(),
-        ):
-            yield False if closed is False else got
+        """Be alone in the store: True if so, False if others were there for ``wait_s``, None without locks.
+
+        Raises UsageError on a thread that holds the lock already.
+        """
+        if self.is_held:
+            raise UsageError("this thread is at work in the store; nothing can be removed from within that")
+        with contextlib.ExitStack() as held:
+            got = self._close_and_lock(held, time.monotonic() + wait_s)
+            held.enter_context(self._counted(alone=got is True))
+            yield got
+
+    def _close_and_lock(self, held: contextlib.ExitStack, until: float) -> bool | None:
+        """Close the gate and wait for those who are in; open it now and then for those who wait outside."""
+        closed_s = _CLOSED_S
+        while True:
+            with contextlib.ExitStack() as attempt:
+                left = max(0.0, until - time.monotonic())
+                closed = attempt.enter_context(fsio.file_lock(self._gate, exclusive=True, wait_s=left))
+                if closed is False:
+                    return False
+                left = min(closed_s, max(0.0, until - time.monotonic()))
+                got = attempt.enter_context(fsio.file_lock(self._lock, exclusive=True, wait_s=left))
+                if got is not False:
+                    held.push(attempt.pop_all())
+                    return got
+            if time.monotonic() >= until:
+                return False
+            closed_s *= 2
+            time.sleep(_OPEN_S)
 
     @contextlib.contextmanager
     def alone(self, wait_s: float = WAIT_S) -> Iterator[bool]:
@@ -63,13 +87,24 @@ class StoreLock:
             yield got is True
 
     @property
+    def is_held(self) -> bool:
+        """Whether this thread has the lock, shared or alone."""
+        return bool(self._depth)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this thread is alone in the store; False where there are no locks."""
+        return getattr(self._held, "alone", False)
+
+    @property
     def _depth(self) -> int:
         return getattr(self._held, "depth", 0)
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
-        self._held.depth = self._depth + 1
+    def _counted(self, *, alone: bool | None = None) -> Iterator[None]:
+        before = self._depth, self.is_alone
+        self._held.depth, self._held.alone = before[0] + 1, before[1] if alone is None else alone
         try:
             yield
         finally:
-            self._held.depth -= 1
+            self._held.depth, self._held.alone = before

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 USES = "agentkv-uses.sqlite"
 VERSION = 1
@@ -68,9 +69,11 @@ class Uses:
     def all(self) -> dict[str, Use]:
         """Every block's uses, those not written yet included."""
         self.flush()
-        with _connected(self.path, write=False) as connection:
-            rows = connection.execute("SELECT block_id, hits, last FROM uses").fetchall() if connection else []
-        found = {str(row[0]): Use(int(row[1]), float(row[2])) for row in rows if _is_use(row)}
+        rows: list[Any] = []
+        with _connected(self.path, write=False) as connection:  # which ends early, rows empty, if the file is damaged
+            if connection:
+                rows = connection.execute("SELECT block_id, hits, last FROM uses").fetchall()
+        found = {str(row[0]): Use(row[1], row[2]) for row in rows if _is_use(row)}
         with self._lock:
             for block_id, use in self._pending.items():
                 earlier = found.get(block_id, Use(0, 0.0))

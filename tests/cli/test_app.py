@@ -15,7 +15,10 @@ from agentkv.cli import ask
 
 from .conftest import Run, error_of
 
-COMMANDS = ["demo", "deposit", "ask", "route", "list", "show", "verify", "models", "_demo-ask"]
+COMMANDS = [
+    "demo", "deposit", "ask", "route", "list", "show", "verify", "check", "gc", "rm", "pin", "unpin", "stats", "models",
+    "pack", "bench", "_demo-ask",
+]  # fmt: skip
 
 
 def agentkv(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

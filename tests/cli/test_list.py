@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from agentkv import AgentMemory, FakeEngine
+from agentkv import AgentMemory, BlockStore, FakeEngine
+from agentkv.cli.inventory import ago
+from agentkv.records import Import
 
 from .conftest import Run, error_of, manifest_files, record
 
@@ -14,7 +18,9 @@ from .conftest import Run, error_of, manifest_files, record
 def test_table(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGENTKV_MODEL")
     header, first, second, _, total, _ = filled("list").stdout.splitlines()
-    assert header.split() == ["name", "kind", "model", "made", "by", "tokens", "own", "shared", "proof"]
+    assert header.split() == [
+        *["name", "kind", "model", "made", "by", "tokens", "own", "shared", "hits", "last", "use", "proof"]
+    ]
     assert (first.split()[:3], second.split()[0]) == (["fees", "skill", "fake"], "release")
     assert total.startswith("2 blocks and 4 unnamed ones in ")
 
@@ -41,6 +47,59 @@ def test_marks_the_blocks_of_a_model(filled: Run, store: Path) -> None:
     assert [line.split()[2] for line in lines[1:4]] == ["fake*", "fake*", "fake"]
     other = record(filled("list", "--model", "smollm2-135m", "--json"))["blocks"]
     assert not any(block["selected"] for block in other)
+
+
+def test_uses_and_marks(filled: Run, store: Path) -> None:
+    fees, release = record(filled("list", "--json"))["blocks"]
+    assert [(b["hits"], b["last_use"], b["pinned"], b["imported"]) for b in (fees, release)] == [
+        (0, None, False, False)
+    ] * 2
+    filled("ask", "what is the restocking fee", "--skill", "fees")
+    filled("pin", "release")
+    with BlockStore(store) as opened:
+        opened.set_import(
+            Import(block_id=release["block_id"], pack_sha256="ab" * 32, signed_by=None, decision="unsigned")
+        )
+    fees, release = record(filled("list", "--json"))["blocks"]
+    assert (fees["hits"], release["hits"], release["last_use"]) == (1, 0, None)
+    assert abs(datetime.fromisoformat(fees["last_use"]).timestamp() - time.time()) < 60
+    assert fees["last_use"].endswith("Z")
+    assert (release["pinned"], release["imported"], fees["pinned"], fees["imported"]) == (True, True, False, False)
+    first, second = filled("list").stdout.splitlines()[1:3]
+    assert "just now" in first
+    assert second.startswith("release (pinned)")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_fits_the_terminal(filled: Run, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = filled("list").stdout.splitlines()
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert lines[1].split()[0] == "fees"
+    assert lines[2].split()[0] == "release", "one line each"
+    assert ("kind" in lines[0]) is (width == 120)
+
+
+@pytest.mark.parametrize(
+    ("passed", "text"),
+    [(None, "never"), (0, "just now"), (200, "3 min ago"), (7300, "2 h ago"), (86400 * 3, "3 d ago"),
+     (86400 * 70, "2 mo ago"), (86400 * 800, "2 y ago"), (-50, "just now")],
+)  # fmt: skip
+def test_times_for_people(passed: float | None, text: str) -> None:
+    assert ago(None if passed is None else time.time() - passed) == text
+
+
+def test_a_missing_segment_is_a_fault_of_its_block_only(filled: Run, store: Path) -> None:
+    fees, _ = record(filled("list", "--json"))["blocks"]
+    with BlockStore(store) as opened:
+        manifest = opened.manifest(fees["block_id"])
+        assert manifest is not None
+        Path(opened.segments.where(manifest.segments[-1].sha256)).unlink()
+    result = filled("list", "--json")
+    assert error_of(result)["type"] == "MissingSegment"
+    fees, release = record(result)["blocks"]
+    assert (fees["tokens"], fees["own_bytes"], release["fault"]) == (manifest.n_tokens, None, None)
+    assert release["own_bytes"] > 0
 
 
 def test_an_empty_store(filled: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +69,14 @@ class MemorySegmentStore:
     def remove(self, sha256: str) -> bool:
         return self._held.pop(sha256, None) is not None
 
-    def sweep(self, keep: Collection[str], min_age_s: float) -> tuple[int, int]:
-        gone = [self._held.pop(digest) for digest in set(self._held) - set(keep)]
-        return len(gone), sum(map(len, gone))
+    def all(self) -> Iterator[tuple[str, int]]:
+        yield from sorted((digest, len(held)) for digest, held in self._held.items())
+
+    def sweep(self, keep: Collection[str], min_age_s: float, *, dry_run: bool = False) -> tuple[int, int]:
+        gone = {digest: len(held) for digest, held in self._held.items() if digest not in keep}
+        for digest in () if dry_run else gone:
+            del self._held[digest]
+        return len(gone), sum(gone.values())
 
     def where(self, sha256: str) -> str:
         return f"memory:{sha256}"
@@ -99,6 +104,19 @@ class SegmentStoreContract:
         out = np.full(n_bytes, 7, np.uint8)
         assert store.get_into(ref, out) is True
         assert out.tobytes() == data
+
+    def test_all_are_told_with_their_sizes_and_swept(self, store: SegmentStore) -> None:
+        pieces = [state(seed) for seed in range(5)]
+        for data in pieces:
+            store.put(reference(data), data)
+        digests = sorted(sha256(data) for data in pieces)
+        assert [digest for digest, _ in store.all()] == digests
+        assert all(size == store.stored_bytes(digest) for digest, size in store.all())
+        planned = store.sweep(digests[:2], 0.0, dry_run=True)
+        assert [digest for digest, _ in store.all()] == digests
+        assert store.sweep(digests[:2], 0.0) == planned
+        assert planned[0] == 3
+        assert [digest for digest, _ in store.all()] == digests[:2]
 
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, "<f2")])
     def test_takes_any_contiguous_buffer(self, store: SegmentStore, kind: type) -> None:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from agentkv.cli.route.evaluate import evaluate
+from agentkv.cli.route.learn import learn
 from agentkv.cli.route.log import log
 from agentkv.cli.route.question import question
 
@@ -35,4 +36,5 @@ app = typer.Typer(
 )
 app.command(DEFAULT)(question)
 app.command()(evaluate)
+app.command()(learn)
 app.command()(log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.output import count, duration, finish, say, table
-from agentkv.cli.progress import steps_bar
+from agentkv.cli.progress import shown, steps_bar
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ def evaluate(
     tools: Annotated[
         Path | None,
         typer.Option("--tools", metavar="FILE", help="JSON object name → description, instead of the store's names."),
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option("--train", metavar="FILE", help="Labelled questions to learn from first.")
     ] = None,
     classifier: Annotated[str, typer.Option(metavar="|".join(CLASSIFIERS), help="How to classify.")] = "channel",
     sizes: Annotated[
@@ -47,10 +50,16 @@ def evaluate(
     from agentkv.bench.report import origin, save
     from agentkv.hashing import sha256
     from agentkv.router import evaluate as evaluation
+    from agentkv.router.learn import apart
 
     if classifier not in CLASSIFIERS:
         raise UsageError(f"--classifier {classifier!r} is none of {', '.join(CLASSIFIERS)}")
-    questions = evaluation.load_questions(file)[:limit]
+    if train is not None and classifier != "channel":
+        raise UsageError("--train is for the channel classifier; the others do not learn")
+    lessons = evaluation.load_questions(train) if train else []
+    questions = apart(evaluation.load_questions(file), lessons)[:limit]
+    if not questions:
+        raise UsageError(f"every question of {file} is among those to learn from")
     given = None if tools is None else evaluation.load_tools(tools)
     settings = options.engine_settings(window, threads, "f16", False, 0)
     with _memory(store, model, settings, given is not None) as memory:
@@ -60,14 +69,17 @@ def evaluate(
         made_up = evaluation.filler(max(0, missing), seed)
         rows = []
         router = _classifier(memory, classifier, {**candidates, **made_up})
+        if lessons:
+            router = _taught(router, lessons, candidates, memory.blocks.fingerprint.id)
         for size in chosen:
             done = _route(router, questions, {**candidates, **made_up}, size, seed)
             figures = evaluation.summary(done)
             rows.append({"size": size or len(candidates), "made_up": max(0, (size or 0) - len(candidates)), **figures})
         digest = memory.engine.info.sha256
-    inputs = file.read_bytes() + (tools.read_bytes() if tools else b"")
+    inputs = b"".join(path.read_bytes() for path in (file, tools, train) if path)
     result = origin("route evaluate", model, digest, inputs, classifier=f"{router.name}/{router.version}", seed=seed)
     result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes()), "sizes": rows}
+    result |= {"learned_from": len(lessons), "weights": weights_of(router)}
     save(result, out)
     finish(result, as_json, lambda: _show(result))
 
@@ -80,21 +92,42 @@ def _memory(store: Path | None, model: str, settings: Any, temporary: bool) -> I
         yield held.enter_context(options.open_memory(where, model, settings, create=temporary))
 
 
-def _classifier(memory: AgentMemory, name: str, candidates: dict[str, Candidate]) -> Classifier:
+def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate]) -> Classifier:
     from agentkv.router.classifier import ChannelClassifier
     from agentkv.router.lexical import LexicalClassifier
     from agentkv.router.prompt import PromptClassifier
 
-    if name == "lexical":
+    if kind == "lexical":
         return LexicalClassifier()
-    if name == "prompt":
+    if kind == "prompt":
         return PromptClassifier(memory.blocks)
     channel = ChannelClassifier(memory.blocks)
     cards = [("", ""), *((label, known.description) for label, known in candidates.items())]
-    deposits = (channel.deposit_card(*card) for card in cards)
-    for _ in steps_bar(deposits, len(cards), "card", lambda i: cards[i][0] or "the empty card"):
-        pass
+    for name, description in shown(cards, "card", lambda card: card[0] or "the empty card"):
+        channel.deposit_card(name, description)
     return channel
+
+
+def _taught(
+    classifier: Classifier, lessons: list[Labelled], candidates: dict[str, Candidate], fingerprint_id: str
+) -> Classifier:
+    from agentkv.router.classifier import ChannelClassifier
+    from agentkv.router.learn import learn
+
+    def progress(items: Iterable[Labelled]) -> Iterable[Labelled]:
+        return shown(list(items), "lesson", lambda lesson: lesson.query)
+
+    if not isinstance(classifier, ChannelClassifier):
+        return classifier
+    with classifier.blocks.exclusive():
+        learned = learn(classifier, lessons, candidates, fingerprint_id, progress)
+    return ChannelClassifier(classifier.blocks, weights=learned.weights, labelled=learned.labelled)
+
+
+def weights_of(classifier: Classifier) -> dict[str, float] | None:
+    """The weights of a classifier that has some."""
+    weights = getattr(classifier, "weights", None)
+    return None if weights is None else weights.model_dump(mode="json")
 
 
 def _route(

@@ -1,4 +1,4 @@
-"""What is wrong with one file of a store: for ``check.py``, which looks at all, and ``repair.py``, which looks again.
+"""What can be wrong with a file of a store, and how to tell: for ``check.py``, which looks at all, and ``repair.py``.
 
 Knows how a record and a segment are read and what each error says of them. A read that the system refuses says
 nothing about the bytes: *unreadable*, never *corrupt*.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -41,6 +42,50 @@ LEFT_OVER = frozenset({Kind.ORPHAN, Kind.STALE_TEMP})
 
 
 @dataclass(frozen=True)
+class Finding:
+    """One file, link or folder, and what is wrong with it.
+
+    ``blocks`` and ``names``: which cannot be used because of it, children included. ``bytes``: what it takes up.
+    """
+
+    kind: Kind
+    path: Path
+    reason: str
+    blocks: tuple[str, ...]
+    names: tuple[str, ...]
+    bytes: int
+
+    @property
+    def damage(self) -> bool:
+        """Whether something that was stored cannot be used; else it only lies about."""
+        return self.kind in DAMAGE
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.kind}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check looked at and found, damage first. ``bytes``: of the segments that blocks need."""
+
+    root: Path
+    deep: bool
+    blocks: int
+    segments: int
+    bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def damage(self) -> tuple[Finding, ...]:
+        """The findings that are damage."""
+        return tuple(finding for finding in self.findings if finding.damage)
+
+    def of(self, *kinds: Kind) -> tuple[Finding, ...]:
+        """The findings of these kinds."""
+        return tuple(finding for finding in self.findings if finding.kind in kinds)
+
+
+@dataclass(frozen=True)
 class Fault:
     """Why one file is not what it should be. ``path`` may be the folder that it is in."""
 
@@ -70,11 +115,6 @@ def segment_fault(segments: SegmentStore, ref: SegmentRef, *, deep: bool) -> Fau
             return Fault(Kind.WRONG_SIZE, path, fault.reason)
         return fault
     return Fault(Kind.MISSING, path, "a block needs it, and it is not there")
-
-
-def parent_fault(child: Manifest, parent: Manifest) -> str | None:
-    """Why ``child`` cannot follow ``parent``; None if it can."""
-    return mismatch(Link.of(child), Link.of(parent))
 
 
 def is_absent(files: StoreFiles, block_id: str) -> bool:
@@ -116,6 +156,7 @@ def other_kind_at(path: Path) -> str | None:
 
 
 def other_kind(mode: int) -> str | None:
+    """What a file of that mode is, if it is no regular one."""
     if stat.S_ISREG(mode):
         return None
     names = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
@@ -143,7 +184,7 @@ def _has_another_size(path: Path, ref: SegmentRef) -> bool:
 
 @dataclass(frozen=True)
 class Link:
-    """What the other blocks' checks need of a sound manifest."""
+    """A manifest as one of a chain: what the checks of others need of it."""
 
     parent_id: str | None
     fingerprint_id: str
@@ -158,6 +199,7 @@ class Link:
 
 
 def mismatch(child: Link, parent: Link) -> str | None:
+    """Why ``child`` cannot follow ``parent``; None if it can."""
     if child.fingerprint_id != parent.fingerprint_id:
         return "its parent has another fingerprint"
     if parent.n_tokens + child.own_tokens != child.n_tokens:

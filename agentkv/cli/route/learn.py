@@ -1,0 +1,76 @@
+"""``agentkv route learn``: fit the router to labelled questions, and say what that does to questions held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.output import count, finish, say, table
+from agentkv.cli.progress import shown
+from agentkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentkv.router.evaluate import Labelled
+
+
+def learn(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE]...", show_default="routes.jsonl of the skills", help="JSON lines of labelled questions."
+        ),
+    ] = None,
+    skills: Annotated[
+        Path | None, typer.Option("--skills", metavar="DIR", help="Skill folders, for their routes.jsonl.")
+    ] = None,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
+) -> None:
+    """Learn to route from labelled questions; kept beside the store, for this model."""
+    from agentkv.router.evaluate import load_questions
+
+    paths = files or sorted(options.skills_folder(skills).rglob("*.jsonl"))
+    questions = [question for path in paths for question in load_questions(path)]
+    if not questions:
+        raise UsageError("there are no labelled questions. Name a file, or --skills with routes.jsonl in them.")
+
+    def progress(items: Iterable[Labelled]) -> Iterable[Labelled]:
+        return shown(list(items), "question", lambda question: question.query)
+
+    settings = options.engine_settings(window, threads, "f16", False, 0)
+    with options.open_memory(store, model, settings) as memory:
+        memory.deposit_cards()
+        live = memory.candidates()
+        before = memory.classifier
+        learned = memory.learn(questions, progress)
+        unknown = sum(question.label is not None and question.label not in live for question in questions)
+    record: dict[str, Any] = {
+        "questions": len(questions),
+        "of_labels_not_stored": unknown,
+        "fitted_on": learned.weights.fitted_on,
+        "weights": learned.weights.model_dump(mode="json"),
+        "before": getattr(before, "weights").model_dump(mode="json"),  # noqa: B009
+    }
+    finish(record, as_json, lambda: _show(record))
+
+
+def _show(record: dict[str, Any]) -> None:
+    names = {
+        "channel": "the model's channel score",
+        "card": "words of name and description",
+        "text": "words of the whole text",
+        "asked": "words of labelled questions",
+        "none": "none of these",
+    }
+    rows = [(name, f"{record['before'][key]:.2f}", f"{record['weights'][key]:.2f}") for key, name in names.items()]
+    table(("weight of", "before", "now"), rows, right=("before", "now"))
+    say(f"\nlearned from {count(record['fitted_on'], 'question')}")
+    if record["of_labels_not_stored"]:
+        say(f"{count(record['of_labels_not_stored'], 'question')} left out: nothing is stored under their label")

@@ -1,0 +1,99 @@
+"""Learning to route from labelled questions: features, fit, and the file that keeps them.
+
+Deterministic: the same questions, library and model give the same weights. A question's own copy is set aside while its
+features are made, as it will not be there when somebody asks. Not guaranteed: that weights of one model suit another,
+so each fingerprint has a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from agentkv import fsio
+from agentkv.errors import CorruptBlock
+from agentkv.hashing import canonical_json
+from agentkv.records import Record, Sha256
+from agentkv.router.base import Candidate
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.evaluate import Labelled
+from agentkv.router.weights import Rows, Weights, fit
+
+_LIMIT = 16 << 20
+
+
+class Learned(Record):
+    """What a router of one fingerprint has learned: its weights, and the questions by label that it compares with."""
+
+    format: Literal[1] = 1
+    fingerprint_id: Sha256
+    classifier: str
+    weights: Weights
+    labelled: dict[str, list[str]]
+
+
+def learn(
+    classifier: ChannelClassifier,
+    questions: Sequence[Labelled],
+    candidates: Mapping[str, Candidate],
+    fingerprint_id: str,
+    progress: Callable[[Iterable[Labelled]], Iterable[Labelled]] = lambda items: items,
+) -> Learned:
+    """Fit weights on ``questions``; those whose label is no candidate are left out, a label of None means NONE.
+
+    ``progress`` is passed the questions as they are worked on.
+    """
+    live = [question for question in questions if question.label is None or question.label in candidates]
+    labelled = by_label(live)
+    student = ChannelClassifier(classifier.blocks, weights=classifier.weights, labelled=labelled)
+    examples: list[tuple[Rows, int | None]] = []
+    for question in progress(live):
+        known = student.features(question.query, candidates, aside=True)
+        if question.label is None:
+            examples.append((known.rows, None))
+        elif question.label in known.labels:
+            examples.append((known.rows, known.labels.index(question.label)))
+    weights = fit(examples, classifier.weights) if examples else classifier.weights
+    name = f"{classifier.name}/{classifier.version}"
+    return Learned(fingerprint_id=fingerprint_id, classifier=name, weights=weights, labelled=labelled)
+
+
+def by_label(questions: Sequence[Labelled]) -> dict[str, list[str]]:
+    """The questions of each label, in the order of their labels."""
+    found: dict[str, list[str]] = {}
+    for question in questions:
+        if question.label is not None:
+            found.setdefault(question.label, []).append(question.query)
+    return dict(sorted(found.items()))
+
+
+def apart(questions: Sequence[Labelled], train: Sequence[Labelled]) -> list[Labelled]:
+    """``questions`` without those that are in ``train``, case and white space aside."""
+    known = {" ".join(question.query.casefold().split()) for question in train}
+    return [question for question in questions if " ".join(question.query.casefold().split()) not in known]
+
+
+def save(learned: Learned, folder: Path) -> Path:
+    """Write the file, atomically; its path."""
+    path = folder / f"{learned.fingerprint_id}.json"
+    fsio.write_durably(path, [canonical_json(learned.model_dump(mode="json")) + b"\n"])
+    return path
+
+
+def load(folder: Path, fingerprint_id: str, classifier: str) -> Learned | None:
+    """What was learned for this fingerprint by this version of the classifier, or None.
+
+    Raises CorruptBlock, StoreReadError.
+    """
+    path = folder / f"{fingerprint_id}.json"
+    data = fsio.read_regular(path, _LIMIT)
+    if data is None:
+        return None
+    try:
+        learned = Learned.model_validate_json(data)
+    except ValidationError as error:
+        raise CorruptBlock("what the router has learned", path, error.errors()[0]["msg"]) from error
+    return learned if (learned.fingerprint_id, learned.classifier) == (fingerprint_id, classifier) else None

@@ -1,0 +1,90 @@
+"""What a router has learned: one weight a feature, fitted on labelled questions.
+
+The model is a conditional logit: a candidate's score is the weighted sum of its features, its probability the softmax
+over the candidates and NONE, whose score is the weight ``none``. With five weights a few dozen questions suffice. The
+fit is Newton's method on a convex function, so it is the same on every run; the result is JSON. Refuses to know where
+features come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv.records import Record
+
+FEATURES = ("channel", "card", "text", "asked")
+"""In the order of a feature row: log P(question | card) - log P(question) in nats a token; cosine with name and
+description; cosine with the whole text; the largest cosine with a question that is labelled so."""
+
+_SPREAD = (2.0, 10.0, 10.0, 10.0, 2.0)
+"""How far a weight (NONE's last) may be expected to lie from its start: cosines count in tenths, nats in ones."""
+
+_STEPS = 50
+_TINY = 1e-9
+
+Rows = NDArray[np.float64]
+
+
+class Weights(Record):
+    """One weight for each of FEATURES, and the score of NONE. ``fitted_on``: labelled questions; 0: set by hand."""
+
+    format: Literal[1] = 1
+    channel: float
+    card: float
+    text: float
+    asked: float
+    none: float
+    fitted_on: int = 0
+
+    def scores(self, rows: Rows) -> list[float]:
+        """Scores of candidates, shape (n, 4) in the order of FEATURES."""
+        vector = np.array([getattr(self, name) for name in FEATURES])
+        found: list[float] = (rows @ vector).tolist()
+        return found
+
+
+def probability(scores: Sequence[float], index: int) -> float:
+    """The softmax's share of ``scores[index]``."""
+    wide = np.asarray(scores, np.float64)
+    powers = np.exp(wide - wide.max())
+    return float(powers[index] / powers.sum())
+
+
+def fit(examples: Sequence[tuple[Rows, int | None]], start: Weights) -> Weights:
+    """Weights that make the right candidates likeliest.
+
+    An example is a question's feature rows, shape (n, 4), and the index of the right one, None for none of them. A
+    normal prior around ``start`` keeps few questions from changing much.
+    """
+    designs = [_design(rows) for rows, _ in examples]
+    right = [len(rows) if index is None else index for rows, index in examples]
+    centre = np.array([*(getattr(start, name) for name in FEATURES), start.none])
+    ridge = np.array(_SPREAD) ** -2
+    weights = centre.copy()
+    for _ in range(_STEPS):
+        gradient, hessian = ridge * (weights - centre), np.diag(ridge)
+        for design, index in zip(designs, right, strict=True):
+            scores = design @ weights
+            powers = np.exp(scores - scores.max())
+            shares = powers / powers.sum()
+            mean = shares @ design
+            gradient += mean - design[index]
+            hessian += (design * shares[:, None]).T @ design - np.outer(mean, mean)
+        step = np.linalg.solve(hessian, gradient)
+        weights -= step / max(1.0, float(np.abs(step).max()) / 5.0)
+        if float(np.abs(step).max()) < _TINY:
+            break
+    values = zip((*FEATURES, "none"), (round(float(value), 6) for value in weights), strict=True)
+    return Weights.model_validate({**dict(values), "fitted_on": len(examples)})
+
+
+def _design(rows: Rows) -> Rows:
+    """The rows with a column for NONE, which is its own last row."""
+    design = np.zeros((len(rows) + 1, len(FEATURES) + 1))
+    design[:-1, :-1] = rows
+    design[-1, -1] = 1.0
+    return design

@@ -1,0 +1,126 @@
+"""What lies in the folders of a library, kept up to date place by place: files and text, no store and no model.
+
+A file is read again when its place is named; whether it has changed is decided by what it holds. ``places_changed`` is
+the net below that: it compares device, inode, size and mtime of every file with those of the last reading, and reads
+nothing. Not guaranteed: that it sees a change which leaves all four as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from agentkv import fsio
+from agentkv.errors import InvalidManual, UsageError
+from agentkv.skills.manual import FILE_NAMES, Manual, find_manuals, load_manual, told_apart
+from agentkv.skills.resources import find_resources, is_reference
+
+Signature = tuple[tuple[str, fsio.Identity], ...]
+
+
+class Inventory:
+    """The manuals below ``roots``. Raises UsageError for a root that is no folder now; later it may come and go."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        for root in roots:
+            if not root.is_dir():
+                raise UsageError(f"{root} is no folder")
+        self.roots = tuple(dict.fromkeys(root.absolute() for root in roots))
+        self._files: dict[Path, Manual | InvalidManual] = {}
+        self._unreadable: dict[Path, InvalidManual] = {}
+        self._signatures: dict[Path, Signature] = {}
+
+    def read(self, places: Iterable[Path] | None = None) -> bool:
+        """Read what is at or below ``places`` (None: everything) again; whether there was or is anything."""
+        found = False
+        for place in _outermost(self.roots if places is None else places):
+            files, unreadable = find_manuals(place)
+            known = [path for path in self._files if path.is_relative_to(place)]
+            self._unreadable = {p: e for p, e in self._unreadable.items() if not p.is_relative_to(place)}
+            self._unreadable |= {error.path: error for error in unreadable}
+            for path in known:
+                del self._files[path]
+                self._signatures.pop(path, None)
+            for path in files:
+                self._signatures[path] = _signature(path)  # before it is read: a change in between is seen next time
+                try:
+                    self._files[path] = load_manual(path)
+                except InvalidManual as error:
+                    self._files[path] = error
+            found = found or bool(known or files or unreadable)
+        return found
+
+    def places_changed(self) -> list[Path]:
+        """The folders whose files are not as they were when read last."""
+        now = {path: _signature(path) for root in self.roots for path in find_manuals(root)[0]}
+        paths = sorted({*now, *self._signatures})
+        return [path.parent for path in paths if now.get(path) != self._signatures.get(path)]
+
+    def forget(self, place: Path) -> None:
+        """Make the next :meth:`places_changed` name this place."""
+        for path in self._signatures:
+            if path.is_relative_to(place):
+                self._signatures[path] = ()
+
+    def resolved(self, reserved: Mapping[str, Path]) -> tuple[tuple[Manual, ...], tuple[InvalidManual, ...]]:
+        """Manuals with a name of their own, and what is broken, by root and path.
+
+        ``reserved``: names (as keys) that belong to a folder although nothing is loaded from it just now.
+        """
+        ordered = sorted(self._files, key=self._rank)
+        manuals = [entry for entry in map(self._files.__getitem__, ordered) if isinstance(entry, Manual)]
+        broken = [entry for entry in map(self._files.__getitem__, ordered) if isinstance(entry, InvalidManual)]
+        free = []
+        for manual in manuals:
+            keeper = reserved.get(manual.key, manual.path)
+            if keeper == manual.path:
+                free.append(manual)
+            else:
+                broken.append(InvalidManual(manual.path, f"the name {manual.name!r} is taken by {keeper}"))
+        unique, clashes = told_apart(free)
+        return unique, (*broken, *clashes, *self._unreadable.values())
+
+    def broken_folders(self) -> set[Path]:
+        """Folders of manuals that cannot be loaded."""
+        return {path.parent for path, entry in self._files.items() if isinstance(entry, InvalidManual)}
+
+    def is_unreadable(self, path: Path) -> bool:
+        """Whether what is at ``path`` is not known, since a folder above it cannot be read."""
+        return any(path.is_relative_to(folder) for folder in self._unreadable)
+
+    def _rank(self, path: Path) -> tuple[int, Path]:
+        return next(i for i, root in enumerate(self.roots) if path.is_relative_to(root)), path
+
+
+def place_of(path: Path, root: Path, is_directory: bool) -> Path | None:
+    """What has to be read again after something happened at ``path``; None if it is no business of a library.
+
+    A manual's file stands for its folder, and so does any text in ``references/``; of other files only their folders
+    matter, as they come and go. So an editor's ``SKILL.md~``, ``.SKILL.md.swp`` or ``4913`` is never anything.
+    """
+    if path.name in FILE_NAMES and not is_directory:
+        return path.parent
+    inside = path.relative_to(root).parts
+    if "references" in inside:
+        at = len(inside) - 1 - inside[::-1].index("references")
+        return root.joinpath(*inside[:at]) if is_directory or is_reference("/".join(inside[at:])) else None
+    return path if is_directory else None
+
+
+def _outermost(places: Iterable[Path]) -> list[Path]:
+    found: list[Path] = []
+    for place in sorted(set(places)):
+        if not any(place.is_relative_to(above) for above in found):
+            found.append(place)
+    return found
+
+
+def _signature(file: Path) -> Signature:
+    names = [file.name, *filter(is_reference, find_resources(file.parent))]
+    found = []
+    for name in names:
+        try:
+            found.append((name, fsio.identity_of((file.parent / name).stat())))
+        except OSError:
+            continue
+    return tuple(found)

@@ -1,0 +1,309 @@
+"""``SkillLibrary``: folders of skills and a memory, kept in step: what is new or changed is read, what is gone retired.
+
+What is stored for this model, these settings and this agent prefix is compared with what the folders hold now, by
+digest and block id; times decide nothing. The names that a library may retire are those of skills whose source lies
+below its folders; whatever else the store holds is not its business.
+
+**A skill keeps its last good version** while its file is broken, cannot be deposited, or its folder cannot be read:
+a half-saved file must not take a skill away. The report says so. A skill whose file is gone is retired at once:
+its names go, so that it is not routed any more. Blocks stay, unnamed, until the store's budget or a collection
+takes them; a skill that comes back costs a hash.
+
+Knows files, names and ids. What it needs of a memory is :class:`Depositor`. Not guaranteed: that a skill in several
+pieces changes all of them in one instant; each piece is replaced whole, and what is left over goes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from agentkv.blocks import Blocks, Deposit
+from agentkv.engine.base import Cancellation, Engine
+from agentkv.errors import AgentKVError, Cancelled, InvalidManual, StoreError
+from agentkv.records import NamedBlock
+from agentkv.skills.inventory import Inventory
+from agentkv.skills.manual import Manual, name_key
+from agentkv.skills.pieces import Cutter, Piece, owner, read_references
+from agentkv.skills.report import Broken, Plan, SkillEvent, SyncReport, Work
+from agentkv.store.catalog import BlockStore
+
+if TYPE_CHECKING:
+    from agentkv.skills.watch import SkillWatch
+
+
+class Depositor(Protocol):
+    """What a library asks of a memory; :class:`agentkv.AgentMemory` is one."""
+
+    store: BlockStore
+    engine: Engine
+    blocks: Blocks
+    prefix: str
+
+    def deposit_skill(
+        self,
+        skill: Manual,
+        /,
+        *,
+        behind: str | None = None,
+        allow_inexact: bool = False,
+        cancellation: Cancellation | None = None,
+    ) -> Deposit:
+        """Read a manual once and store it under its name."""
+        ...
+
+
+def _ignore(_: object) -> None:
+    """The default of callbacks."""
+
+
+class SkillLibrary:
+    """The skills below ``roots``, for one memory. Calls from several threads take turns.
+
+    ``max_tokens``: split a manual whose block would be longer; one over the window is split in any case (see
+    ``pieces.py``). ``references``: deposit ``references/….md`` behind their manuals too. Raises UsageError for a root
+    that is no folder.
+
+    >>> import tempfile
+    >>> from agentkv import AgentMemory, FakeEngine
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "greet").mkdir()
+    >>> _ = (folder / "greet" / "SKILL.md").write_text("---\\nname: greet\\ndescription: Greets.\\n---\\nSay hello.")
+    >>> with AgentMemory(tempfile.mkdtemp(), FakeEngine()) as memory:
+    ...     library = SkillLibrary(memory, folder)
+    ...     library.sync().added, library.sync().unchanged
+    (('greet',), ('greet',))
+    """
+
+    def __init__(
+        self,
+        memory: Depositor,
+        roots: Path | str | Sequence[Path | str],
+        *,
+        max_tokens: int | None = None,
+        references: bool = False,
+        allow_inexact: bool = False,
+    ) -> None:
+        given = [roots] if isinstance(roots, Path | str) else list(roots)
+        self.inventory = Inventory([Path(root) for root in given])
+        self.memory, self.references = memory, references
+        self._allow_inexact = allow_inexact
+        self._cutter = Cutter(memory.blocks, memory.prefix, max_tokens=max_tokens)
+        self._lock = threading.RLock()
+        self._cuts: dict[Path, tuple[object, list[Piece]]] = {}
+        self._refused: dict[Path, tuple[object, AgentKVError]] = {}
+
+    def sync(
+        self,
+        *,
+        retire: bool = True,
+        cancellation: Cancellation | None = None,
+        on_work: Callable[[Work], None] = _ignore,
+    ) -> SyncReport:
+        """Read the folders, deposit what is new or changed, retire what is gone (unless ``retire`` is off).
+
+        ``on_work`` is told before each skill is deposited. A fault of one skill is in the report and keeps no other
+        out. Raises Cancelled; what was committed by then stays.
+        """
+        with self._lock:
+            plan = self.plan()
+            return self.carry_out(plan if retire else replace(plan, removed=()), cancellation, on_work=on_work)
+
+    def watch(
+        self,
+        on_event: Callable[[SkillEvent], None] = _ignore,
+        *,
+        quiet_s: float = 0.3,
+        longest_s: float = 1.5,
+        rescan_s: float = 30.0,
+    ) -> SkillWatch:
+        """Sync now and from now on, on a thread of its own, until the handle is stopped. See ``watch.py``."""
+        from agentkv.skills.watch import SkillWatch
+
+        return SkillWatch(self, on_event, quiet_s=quiet_s, longest_s=longest_s, rescan_s=rescan_s)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Several calls in one, while other threads wait."""
+        with self._lock:
+            yield
+
+    # --- what is to be done ---------------------------------------------------------------------------
+
+    def plan(self, *, read: bool = True) -> Plan:
+        """What a sync would do now. ``read=False``: by what of the folders is known already."""
+        with self._lock:
+            if read:
+                self._refused.clear()
+                self.inventory.read()
+            stored = self._stored()
+            ours = [named for named in stored.values() if self._is_ours(named)]
+            folders = {_source(path): path for path in self.inventory.broken_folders()}
+            held = [named for named in ours if named.source in folders]
+            reserved = {name_key(owner(named.name)): folders[named.source] for named in held}
+            manuals, errors = self.inventory.resolved(reserved)
+            return self._plan(manuals, errors, stored, ours)
+
+    def _plan(
+        self,
+        manuals: Sequence[Manual],
+        errors: Sequence[InvalidManual],
+        stored: dict[str, NamedBlock],
+        ours: Sequence[NamedBlock],
+    ) -> Plan:
+        work, unchanged, problems = [], [], []
+        broken = [Broken(error.path, error, _names_from(error.path, ours)) for error in errors]
+        for manual in manuals:
+            try:
+                pieces, more = self._pieces(manual)
+            except AgentKVError as error:
+                broken.append(Broken(manual.path, error, _names_of(manual.name, ours)))
+                continue
+            problems += more
+            names = {piece.manual.name for piece in pieces}
+            mine = [named for named in ours if owner(named.name) == manual.name]
+            missing = tuple(piece for piece in pieces if not self._is_stored(piece, stored))
+            stale = tuple(named for named in mine if named.name not in names)
+            if missing or stale:
+                work.append(Work(manual, tuple(pieces), missing, stale, tuple(mine)))
+            else:
+                unchanged.append((manual, tuple(pieces)))
+        kept = {owner(name) for entry in broken for name in entry.kept} | {manual.name for manual in manuals}
+        gone = [n for n in ours if owner(n.name) not in kept and not self.inventory.is_unreadable(Path(n.source))]
+        return Plan(tuple(work), tuple(unchanged), tuple(gone), tuple(broken), tuple(problems))
+
+    def _pieces(self, manual: Manual) -> tuple[list[Piece], list[InvalidManual]]:
+        """The skill's pieces, cut anew only if its content has changed. Raises what that was refused for before."""
+        texts, broken = read_references(manual) if self.references else ([], [])
+        content = (manual.sha256, manual.license, tuple(texts))
+        refused = self._refused.get(manual.path)
+        if refused is not None and refused[0] == content:
+            raise refused[1]
+        known = self._cuts.get(manual.path)
+        if known is None or known[0] != content:
+            known = self._cuts[manual.path] = (content, self._cutter.cut(manual, texts))
+        return known[1], broken
+
+    def _stored(self) -> dict[str, NamedBlock]:
+        """Skills of this fingerprint by name; a damaged name counts as none, so that a deposit mends it."""
+        fingerprint = self.memory.blocks.fingerprint.id
+        return {named.name: named for named in self.memory.store.names("skill", fingerprint, on_error=_ignore)}
+
+    def _is_ours(self, named: NamedBlock) -> bool:
+        source = Path(named.source)
+        return any(source.is_relative_to(_source(root)) for root in self.inventory.roots)
+
+    def _is_stored(self, piece: Piece, stored: dict[str, NamedBlock]) -> bool:
+        named, manual = stored.get(piece.manual.name), piece.manual
+        if named is None or (named.block_id, named.source_sha256) != (piece.block_id, piece.source_sha256):
+            return False
+        if (named.description, named.license) != (manual.description, manual.license or ""):
+            return False
+        try:
+            return named.source == _source(manual.path) and self.memory.store.exists(named.block_id)
+        except StoreError:
+            return False
+
+    # --- doing it -------------------------------------------------------------------------------------
+
+    def carry_out(
+        self,
+        plan: Plan,
+        cancellation: Cancellation | None = None,
+        *,
+        on_work: Callable[[Work], None] = _ignore,
+        on_event: Callable[[SkillEvent], None] = _ignore,
+        leave: Callable[[Path], bool] = lambda _: False,
+    ) -> SyncReport:
+        """Do what a plan says: retire first, then deposit skill by skill; the engine is held for one at a time.
+
+        ``leave``: whether a skill's folder is to be passed over now, since it is known to have changed again. Raises
+        Cancelled.
+        """
+        with self._lock:
+            events = _removals(plan.removed)
+            retired = [named.block_id for named in plan.removed if self._remove(named)]
+            for event in events:
+                on_event(event)
+            broken = list(plan.broken)
+            for work in plan.work:
+                if cancellation is not None and cancellation.requested:
+                    raise Cancelled("a sync of skills")
+                if leave(work.manual.path):
+                    continue
+                on_work(work)
+                try:
+                    event, lost = self._deposit(work, cancellation)
+                except Cancelled:
+                    raise
+                except AgentKVError as error:
+                    broken.append(self._refuse(work, error))
+                    continue
+                retired += lost
+                events.append(event)
+                on_event(event)
+            done = {kind: tuple(event.name for event in events if event.kind == kind) for kind in ("added", "changed")}
+            return SyncReport(
+                **done,
+                unchanged=tuple(manual.name for manual, _ in plan.unchanged),
+                removed=tuple(event.name for event in events if event.kind == "removed"),
+                broken=tuple(broken),
+                problems=plan.problems,
+                retired=tuple(retired),
+                events=tuple(events),
+            )
+
+    def _deposit(self, work: Work, cancellation: Cancellation | None) -> tuple[SkillEvent, list[str]]:
+        start, before = time.perf_counter(), self.memory.engine.counters.decoded
+        for piece in work.missing:
+            self.memory.deposit_skill(
+                piece.manual, behind=piece.behind, allow_inexact=self._allow_inexact, cancellation=cancellation
+            )
+        lost = work.replaced + [named.block_id for named in work.stale if self._remove(named)]
+        event = SkillEvent(
+            kind="changed" if work.before else "added",
+            name=work.manual.name,
+            path=work.manual.path,
+            pieces=len(work.pieces),
+            tokens=self.memory.engine.counters.decoded - before,
+            seconds=time.perf_counter() - start,
+        )
+        return event, lost
+
+    def _refuse(self, work: Work, error: AgentKVError) -> Broken:
+        """Remember what was refused, so that it is not read again until it changes; the store's faults may pass."""
+        content = self._cuts[work.manual.path][0]
+        if not isinstance(error, StoreError):
+            self._refused[work.manual.path] = (content, error)
+        return Broken(work.manual.path, error, tuple(named.name for named in work.before))
+
+    def _remove(self, named: NamedBlock) -> bool:
+        return self.memory.store.remove_name(named.kind, named.name, named.fingerprint_id)
+
+
+def _removals(removed: Sequence[NamedBlock]) -> list[SkillEvent]:
+    """One event a skill, however many pieces it had."""
+    count: dict[tuple[str, str], int] = {}
+    for named in removed:
+        key = (owner(named.name), named.source)
+        count[key] = count.get(key, 0) + 1
+    return [SkillEvent("removed", name, Path(source), pieces) for (name, source), pieces in count.items()]
+
+
+def _names_from(path: Path, ours: Sequence[NamedBlock]) -> tuple[str, ...]:
+    sources = {_source(path), _source(path.parent)}
+    return tuple(named.name for named in ours if named.source in sources)
+
+
+def _names_of(skill: str, ours: Sequence[NamedBlock]) -> tuple[str, ...]:
+    return tuple(named.name for named in ours if owner(named.name) == skill)
+
+
+def _source(path: Path) -> str:
+    """A path as a name's record keeps it."""
+    return str(path).encode("utf-8", "replace").decode()

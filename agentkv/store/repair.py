@@ -1,0 +1,312 @@
+"""Moving aside what a check has found damaged: the rest is whole again, and what was lost can be deposited anew.
+
+Knows the order of the moves: damaged files first, then what points at blocks that they take along, then those blocks'
+manifests, children before parents. A crash after any of them leaves damage that the next check finds and the next
+repair moves. Deletes nothing: everything goes to ``quarantine/``, which only :func:`empty_quarantine` empties. What
+cannot be read stays where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentkv import fsio
+from agentkv.errors import StoreError
+from agentkv.records import Fingerprint, Manifest, NamedBlock, SegmentRef
+from agentkv.store.check import with_children
+from agentkv.store.files import SETTINGS, StoreFiles
+from agentkv.store.findings import (
+    Fault,
+    Kind,
+    Link,
+    Report,
+    fault_of,
+    is_absent,
+    mismatch,
+    other_kind_at,
+    record_fault,
+    segment_fault,
+    tree_bytes,
+)
+from agentkv.store.format import Summary, is_digest
+from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.segments import FileSegmentStore
+
+
+@dataclass(frozen=True)
+class LostBlock:
+    """A block that was moved aside. What its manifest would tell is None if that is damaged itself."""
+
+    block_id: str
+    names: tuple[NamedBlock, ...]
+    tokens: int | None
+    fingerprint: Fingerprint | None
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair did. ``moved``: from where to where, in order; ``bytes``: of all that.
+
+    ``names``: names that pointed at blocks long gone; ``texts``: names whose source text was lost, not their block;
+    ``settings``: whether the store's settings (its budget) were lost; ``left``: findings that it could not judge.
+    """
+
+    moved: tuple[tuple[Path, Path], ...]
+    bytes: int
+    blocks: tuple[LostBlock, ...]
+    names: tuple[NamedBlock, ...]
+    texts: tuple[str, ...]
+    settings: bool
+    left: tuple[str, ...]
+
+
+def repair(files: StoreFiles, report: Report) -> Repaired:
+    """Move what ``report`` calls damage and still is, with all that needs it. Raises StoreReadError, StoreFull.
+
+    Alone in the store: waits for deposits and readers. May be repeated after a crash or an error, with a new report.
+    """
+    with files.lock.alone():
+        return _Repair(files, report).run()
+
+
+def quarantined(files: StoreFiles) -> tuple[int, int]:
+    """Files and folders in the quarantine, and their bytes. Raises StoreReadError."""
+    found = _in_quarantine(files)
+    return len(found), sum(tree_bytes(path) for path in found)
+
+
+def empty_quarantine(files: StoreFiles) -> tuple[int, int]:
+    """Delete what is in the quarantine; how many files and folders, and bytes. Raises StoreReadError."""
+    with files.lock.alone():
+        found = quarantined(files)
+        for path in _in_quarantine(files):
+            try:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            except OSError as error:
+                raise fsio.translated(error, path) from error
+        return found
+
+
+def _in_quarantine(files: StoreFiles) -> list[Path]:
+    fsio.refuse_links(files.root, files.quarantine / "x")
+    try:
+        return sorted(files.quarantine.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise fsio.translated(error, files.quarantine) from error
+
+
+class _Repair:
+    def __init__(self, files: StoreFiles, report: Report) -> None:
+        self._files, self._report = files, report
+        self._damaged = {finding.path for finding in report.damage if finding.kind is not Kind.UNREADABLE}
+        self._blocks: dict[str, Summary] = {}
+        self._moved: list[tuple[Path, Path]] = []
+        self._bytes = 0
+
+    def run(self) -> Repaired:
+        files = self._files
+        # 1. every finding again, now that nobody else is here
+        self._blocks = self._summaries()
+        segments, users = self._lost_segments()
+        lost = with_children({*users, *self._lost_manifests()}, self._children())
+        names, name_files = self._lost_names(lost)
+        marks = [path for folder in (files.pins, files.imports) for path in self._lost_marks(folder, lost)]
+        texts = [path for path in self._in(files.texts) if record_fault(files.texts, path.stem)]
+        settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
+        found = self._found(lost, names)
+        texts_of = tuple(sorted({name for path in texts for name in self._names_of(path)} - set(_spelled(names))))
+        # 2. damaged files: from here on a block that needs one lacks it
+        self._aside([*segments, *texts, *settings])
+        # 3. what points at lost blocks: a whole block that lost a name stays whole, the others stay damaged
+        self._aside([*name_files, *marks])
+        # 4. their manifests, children first: a child behind nothing would be damage again
+        for generation in self._generations(lost):
+            self._aside([files.manifests.path(block_id) for block_id in generation])
+        dangling = tuple(named for named in names if named.block_id not in lost)
+        left = tuple(str(finding) for finding in self._report.of(Kind.UNREADABLE))
+        return Repaired(tuple(self._moved), self._bytes, found, dangling, texts_of, bool(settings), left)
+
+    # --- what is lost ---
+
+    def _summaries(self) -> dict[str, Summary]:
+        found = {}
+        for block_id in self._files.manifests.digests():
+            with contextlib.suppress(StoreError):  # damaged: it is in the report, or stays for the next
+                summary = self._files.summary(block_id)
+                if summary is not None:
+                    found[block_id] = summary
+        return found
+
+    def _children(self) -> dict[str, list[str]]:
+        children: dict[str, list[str]] = {}
+        for block_id, summary in self._blocks.items():
+            if summary.parent_id is not None:
+                children.setdefault(summary.parent_id, []).append(block_id)
+        return children
+
+    def _lost_segments(self) -> tuple[list[Path], set[str]]:
+        """Paths of damaged segments, and the blocks that need them or missing ones."""
+        suspects = self._suspects()
+        users: dict[str, list[str]] = {digest: [] for digest in suspects.values()}
+        for block_id, summary in self._blocks.items():
+            for digest in users.keys() & summary.segments.keys():
+                users[digest].append(block_id)
+        paths, lost = [], set[str]()
+        for path, digest in sorted(suspects.items()):
+            fault = self._segment_fault(path, digest, users[digest])
+            if fault is None or fault.kind is Kind.UNREADABLE:
+                continue
+            lost |= set(users[digest])
+            if fault.kind is not Kind.MISSING:
+                paths.append(path)
+        return paths, lost
+
+    def _suspects(self) -> dict[Path, str]:
+        """Digests by path of the segments in the report."""
+        where = self._files.segments.where
+        digests = {path.stem for path in self._damaged if is_digest(path.stem)}
+        if not isinstance(self._files.segments, FileSegmentStore):  # its places do not tell
+            digests = {digest for summary in self._blocks.values() for digest in summary.segments}
+        found = {Path(where(digest)): digest for digest in digests}
+        return {path: digest for path, digest in found.items() if path in self._damaged}
+
+    def _segment_fault(self, path: Path, digest: str, users: list[str]) -> Fault | None:
+        if users:
+            n_bytes = self._blocks[users[0]].segments[digest]
+            ref = SegmentRef(section=0, start=0, stop=1, sha256=digest, n_bytes=n_bytes, element_bytes=1)
+            return segment_fault(self._files.segments, ref, deep=True)
+        other = other_kind_at(path)  # nobody needs it, but it is in the way of who will
+        return Fault(Kind.CORRUPT, path, other) if other else None
+
+    def _lost_manifests(self) -> list[str]:
+        return [path.stem for path in self._in(self._files.manifests) if self._is_lost(path.stem)]
+
+    def _is_lost(self, block_id: str) -> bool:
+        fault = record_fault(self._files.manifests, block_id)
+        if fault is not None:
+            return fault.kind is not Kind.UNREADABLE
+        manifest = self._manifest(block_id)
+        if manifest is None or manifest.parent_id is None:
+            return False
+        parent = self._manifest(manifest.parent_id)
+        if parent is None:
+            return is_absent(self._files, manifest.parent_id)
+        return mismatch(Link.of(manifest), Link.of(parent)) is not None
+
+    def _manifest(self, block_id: str) -> Manifest | None:
+        with contextlib.suppress(StoreError):
+            return self._files.manifests.read(block_id)
+        return None
+
+    def _lost_names(self, lost: set[str]) -> tuple[list[NamedBlock], list[Path]]:
+        """Names that point at lost or absent blocks, and their files with those that do not read at all."""
+        names, paths = [], list(self._lost_marks(self._files.names, set()))
+        for digest in self._files.names.digests():
+            with contextlib.suppress(StoreError):
+                loaded, path = self._files.names.load(digest), self._files.names.path(digest)
+                if loaded is None:
+                    continue
+                named = loaded[0]
+                gone = path in self._damaged and is_absent(self._files, named.block_id)
+                if gone or named.block_id in lost:
+                    names.append(named)
+                    paths.append(path)
+        return names, paths
+
+    def _lost_marks(self, folder: RecordFiles[Any], lost: set[str]) -> list[Path]:
+        """Files of ``folder`` that do not read, or are called by a block that is lost or absent."""
+        paths = []
+        for path in self._in(folder):
+            fault = record_fault(folder, path.stem)
+            gone = folder is not self._files.names and is_absent(self._files, path.stem)
+            if fault.kind is not Kind.UNREADABLE if fault else gone:
+                paths.append(path)
+        there = {folder.path(block_id) for block_id in lost if _is_there(folder.path(block_id))}
+        return [*paths, *sorted(there - set(paths))]
+
+    def _settings_fault(self) -> bool:
+        try:
+            self._files.read_settings()
+        except StoreError as error:
+            return fault_of(error, self._files.root / SETTINGS).kind is not Kind.UNREADABLE
+        return False
+
+    def _in(self, folder: RecordFiles[Any]) -> list[Path]:
+        """The damaged files of a folder."""
+        return sorted(path for path in self._damaged if path == folder.path(path.name.removesuffix(folder.suffix)))
+
+    def _names_of(self, text: Path) -> Iterable[str]:
+        return next((finding.names for finding in self._report.damage if finding.path == text), ())
+
+    def _found(self, lost: set[str], names: list[NamedBlock]) -> tuple[LostBlock, ...]:
+        found = {block_id: LostBlock(block_id, (), *self._facts(block_id)) for block_id in sorted(lost)}
+        for named in names:
+            if named.block_id in found:
+                block = found[named.block_id]
+                found[named.block_id] = replace(block, names=(*block.names, named))
+        return tuple(found.values())
+
+    def _facts(self, block_id: str) -> tuple[int, Fingerprint] | tuple[None, None]:
+        manifest = self._manifest(block_id)
+        return (manifest.n_tokens, manifest.fingerprint) if manifest else (None, None)
+
+    def _generations(self, lost: set[str]) -> list[list[str]]:
+        """Lost blocks in groups, those without a lost parent last."""
+        depths = {block_id: self._depth(block_id, lost) for block_id in lost}
+        return [[b for b in sorted(lost) if depths[b] == depth] for depth in sorted({*depths.values()}, reverse=True)]
+
+    def _depth(self, block_id: str, lost: set[str]) -> int:
+        depth = 0
+        here = self._blocks.get(block_id)
+        while here is not None and here.parent_id in lost:
+            depth, here = depth + 1, self._blocks.get(here.parent_id or "")
+        return depth
+
+    # --- the moves ---
+
+    def _aside(self, paths: Iterable[Path]) -> None:
+        """Rename into the quarantine, one after the other; durable when it returns."""
+        quarantine, folders = self._files.quarantine, set[Path]()
+        for path in paths:
+            try:
+                fsio.make_directory(quarantine)
+                fsio.refuse_links(self._files.root, quarantine / "x")
+                target, size = quarantine / self._label(path), tree_bytes(path)
+                fsio.replace(path, target)
+            except FileNotFoundError:  # gone by itself, or a segment in a store without files: collected later
+                continue
+            except OSError as error:
+                raise fsio.translated(error, path) from error
+            self._moved.append((path, target))
+            self._bytes += size
+            folders.add(path.parent)
+        for folder in sorted(folders | ({quarantine} if folders else set())):
+            try:
+                fsio.sync_directory(folder)
+            except OSError as error:
+                raise fsio.translated(error, folder) from error
+
+    def _label(self, path: Path) -> str:
+        """Where it was, for people, and something that no other has."""
+        place = path.relative_to(self._files.root) if path.is_relative_to(self._files.root) else Path(path.name)
+        return f"{'-'.join(place.parts)}.{secrets.token_hex(6)}"
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _spelled(names: Iterable[NamedBlock]) -> Iterable[str]:
+    return (named.name for named in names)

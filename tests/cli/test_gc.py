@@ -1,0 +1,145 @@
+"""``agentkv gc``: what would go is what goes; sizes; the store's budget; the quarantine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkv import BlockStore
+from agentkv.cli.gc import parse_size
+from agentkv.errors import UsageError
+from agentkv.store.budget import stored_bytes
+
+from .conftest import Run, damage, error_of, record
+
+
+def in_use(store: Path) -> int:
+    with BlockStore(store) as opened:
+        return stored_bytes(opened.files)
+
+
+def everything(root: Path) -> dict[Path, bytes]:
+    """Uses are written when they are counted, so their file is left out."""
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and "uses" not in path.name}
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("500MB", 500_000_000),
+        ("20GB", 20_000_000_000),
+        ("20GiB", 20 << 30),
+        ("20 gib", 20 << 30),
+        ("1.5kB", 1500),
+        ("1KiB", 1024),
+        ("2TB", 2 * 10**12),
+        ("12345", 12345),
+        ("7B", 7),
+        ("0", 0),
+    ],
+)
+def test_sizes(text: str, n_bytes: int) -> None:
+    assert parse_size(text) == n_bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GB", "-1GB", "1,5GB", "20G", "1e9", "10 GB more", "1.5", "0x10", "٣GB", "99999TB", "inf"]
+)
+def test_what_is_no_size(filled: Run, store: Path, text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_size(text)
+    before = everything(store)
+    for option in ("--budget", "--set-budget"):
+        assert filled("gc", f"{option}={text}").exit_code == 2
+    assert everything(store) == before
+
+
+def test_nothing_to_do(filled: Run, store: Path) -> None:
+    before = everything(store)
+    result = filled("gc")
+    assert result.exit_code == 0
+    assert "nothing to remove" in result.stdout
+    assert "there is no budget" in result.stdout
+    assert everything(store) == before
+
+
+def test_what_would_go_is_what_goes(filled: Run, store: Path) -> None:
+    orphan = store / "segments" / "ab" / f"{'ab' * 32}.seg"
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(bytes(3000))
+    budget = in_use(store) * 2 // 3
+    before = everything(store)
+    planned = record(filled("gc", "--budget", budget, "--dry-run", "--json"))
+    assert everything(store) == before
+    done = record(filled("gc", "--budget", budget, "--json"))
+    assert planned | {"dry_run": False} == done
+    assert (planned["dry_run"], done["fits"], done["budget_bytes"]) == (True, True, budget)
+    assert done["leftovers"]["segments"] == 1
+    assert done["leftovers"]["texts"] == sum(bool(victim["names"]) for victim in done["evicted"]) > 0
+    removed = sum(map(len, before.values())) - sum(map(len, everything(store).values()))
+    names = sum(len(data) for path, data in before.items() if path.parent.name == "names" and not path.exists())
+    assert removed - names == done["freed_bytes"]
+    assert done["stored_bytes"] == in_use(store) <= budget
+    again = record(filled("gc", "--budget", budget, "--json"))
+    assert (again["evicted"], again["freed_bytes"]) == ([], 0)
+
+
+def test_the_screen(filled: Run, store: Path) -> None:
+    filled("ask", "what is the restocking fee", "--skill", "fees")
+    text = filled("gc", "--budget", "0", "--dry-run").stdout
+    lines = text.splitlines()
+    assert lines[0] == "would be evicted, in this order:"
+    assert lines[1].split() == ["name", "block", "last", "use", "hits", "frees"]
+    (release,) = [line for line in lines if line.startswith("release")]
+    assert "never" in release
+    (fees,) = [line for line in lines if line.startswith("fees")]
+    assert "just now" in fees
+    assert lines.index(release) < lines.index(fees)
+    assert "nothing was changed" in text
+    assert filled("gc", "--budget", "0").exit_code == 0
+    assert "nothing is stored in" in filled("list").stdout
+
+
+def test_the_stores_budget(filled: Run, store: Path) -> None:
+    would = filled("gc", "--set-budget", "1kB", "--dry-run")
+    assert "would be evicted" in would.stdout
+    assert BlockStore(store).budget is None
+    found = record(filled("gc", "--set-budget", "20GB", "--json"))
+    assert (found["budget_bytes"], found["evicted"]) == (20_000_000_000, [])
+    assert BlockStore(store).budget == 20_000_000_000
+    assert "of a budget of 20.0 GB are in use" in filled("gc").stdout
+    assert filled("gc", "--set-budget", "off").exit_code == 0
+    assert BlockStore(store).budget is None
+    assert filled("gc", "--set-budget", "0").exit_code == 2
+    assert filled("gc", "--set-budget", "1GB", "--budget", "1GB").exit_code == 2
+
+
+def test_a_budget_that_pins_do_not_allow(filled: Run, store: Path) -> None:
+    filled("pin", "fees")
+    result = filled("gc", "--budget", "1")
+    assert result.exit_code == 0
+    assert "STILL OVER" in result.stdout
+    assert record(filled("gc", "--budget", "1", "--json"))["fits"] is False
+    assert filled("verify", "fees").exit_code == 0
+    assert filled("show", "release").exit_code == 44
+
+
+def test_the_quarantine(filled: Run, store: Path) -> None:
+    damage(store, record(filled("show", "fees", "--json"))["block_id"])
+    moved = record(filled("check", "--repair", "--json"))["repair"]
+    filled("gc")
+    assert "`agentkv gc --quarantine` deletes them" in filled("gc").stdout
+    would = record(filled("gc", "--quarantine", "--dry-run", "--json"))["quarantine"]
+    assert would == {"files": len(moved["moved"]), "bytes": moved["bytes"], "emptied": False}
+    assert record(filled("gc", "--quarantine", "--json"))["quarantine"] == would | {"emptied": True}
+    assert list((store / "quarantine").iterdir()) == []
+    assert "quarantine" not in filled("gc", "--quarantine").stdout
+
+
+def test_a_damaged_store_is_left_alone(filled: Run, store: Path) -> None:
+    file = next(path for path in (store / "manifests").rglob("*.json"))
+    file.write_bytes(b"damaged")
+    before = everything(store)
+    assert error_of(filled("gc", "--budget", "0", "--json"))["exit_code"] == 42
+    assert everything(store) == before

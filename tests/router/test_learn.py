@@ -1,0 +1,155 @@
+"""What is learned from labelled questions: the fit on made-up features, the file, and never from what is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentkv import AgentMemory, FakeEngine
+from agentkv.blocks import Blocks
+from agentkv.errors import CorruptBlock, UsageError
+from agentkv.router.base import NONE, Candidate
+from agentkv.router.classifier import DEFAULT_WEIGHTS, ChannelClassifier
+from agentkv.router.evaluate import Labelled
+from agentkv.router.learn import apart, by_label, learn, load, save
+from agentkv.router.lexical import LexicalClassifier
+from agentkv.router.weights import FEATURES, Rows, Weights, fit, probability
+from agentkv.store.catalog import BlockStore
+
+LIBRARY = {
+    "csv": Candidate("Tables of text."),
+    "refunds": Candidate("Giving money back."),
+    "travel": Candidate("Trains and hotels."),
+}
+ASKED = [
+    Labelled("the delimiter is a semicolon", "csv"),
+    Labelled("which delimiter, semicolon or tab?", "csv"),
+    Labelled("a semicolon inside quotes", "csv"),
+    Labelled("the customer wants her cash", "refunds"),
+    Labelled("a customer undoes a purchase", "refunds"),
+    Labelled("cash for a purchase of last week", "refunds"),
+    Labelled("a night in Lyon", "travel"),
+    Labelled("Lyon, which platform and seat?", "travel"),
+    Labelled("a seat for the night", "travel"),
+    Labelled("who won the match", None),
+]
+
+
+def made_up(seed: int, questions: int = 80) -> list[tuple[Rows, int | None]]:
+    """Questions whose right candidate is told by the last feature alone, loudly; one in four has none."""
+    rng = np.random.default_rng(seed)
+    examples: list[tuple[Rows, int | None]] = []
+    for index in range(questions):
+        rows = rng.normal(size=(5, len(FEATURES)))
+        rows[:, 1:] = rng.uniform(0.0, 0.4, (5, len(FEATURES) - 1))  # cosines
+        right = None if index % 4 == 0 else int(rng.integers(5))
+        if right is not None:
+            rows[right, -1] = rng.uniform(0.6, 1.0)
+        examples.append((rows, right))
+    return examples
+
+
+def accuracy(weights: Weights, examples: list[tuple[Rows, int | None]]) -> float:
+    hits = 0
+    for rows, right in examples:
+        scores = [*weights.scores(rows), weights.none]
+        best = int(np.argmax(scores))
+        hits += (None if best == len(rows) else best) == right
+    return hits / len(examples)
+
+
+def test_the_fit_finds_the_feature_that_tells_and_where_none_begins() -> None:
+    start = Weights(channel=1.0, card=0.0, text=0.0, asked=0.0, none=0.0)
+    learned = fit(made_up(1), start)
+    assert learned.fitted_on == 80
+    assert accuracy(learned, made_up(2)) > 0.9 > 0.5 > accuracy(start, made_up(2))
+    assert learned.asked > 5 * abs(learned.channel)
+    assert learned == fit(made_up(1), start), "the same questions give the same weights"
+
+
+def test_what_the_start_says_rightly_and_surely_changes_little() -> None:
+    start = Weights(channel=1.0, card=2.0, text=10.0, asked=0.0, none=1.2)
+    rows = np.array([[4.0, 0.2, 0.4, 0.0], [-3.0, 0.0, 0.0, 0.0]])
+    one = fit([(rows, 0)], start)
+    assert max(abs(getattr(one, name) - getattr(start, name)) for name in FEATURES) < 0.1
+    assert fit([], start) == start
+
+
+def test_probabilities_are_the_softmax() -> None:
+    assert probability([0.0, 0.0], 0) == 0.5
+    assert probability([1e4, 0.0, -1e4], 0) == 1.0
+    assert sum(probability([1.0, 2.0, 3.0], i) for i in range(3)) == pytest.approx(1.0)
+
+
+def classifier(tmp_path: Path) -> ChannelClassifier:
+    return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)))
+
+
+def test_a_question_is_not_compared_with_itself(tmp_path: Path) -> None:
+    student = ChannelClassifier(classifier(tmp_path).blocks, labelled=by_label(ASKED))
+    asked = FEATURES.index("asked")
+    question = "a semicolon inside quotes"
+
+    def nearest(aside: bool) -> float:
+        known = student.features(question, LIBRARY, aside=aside)
+        return float(known.rows[known.labels.index("csv"), asked])
+
+    assert nearest(aside=False) == pytest.approx(1.0)
+    assert 0.1 < nearest(aside=True) < 0.9
+
+
+def test_labelled_questions_route_what_the_cards_do_not(tmp_path: Path) -> None:
+    plain = classifier(tmp_path)
+    learned = learn(plain, ASKED, LIBRARY, "ab" * 32)
+    taught = ChannelClassifier(plain.blocks, weights=learned.weights, labelled=learned.labelled)
+    result = taught.classify("a semicolon is the delimiter of a field", LIBRARY)
+    assert result.raw_pick == "csv"
+    assert result.confidence is not None
+    assert 0.3 < result.confidence <= 1.0
+    assert plain.classify("a semicolon is the delimiter of a field", LIBRARY).confidence is None
+    assert learned.weights.fitted_on == len(ASKED)
+    assert learned == learn(plain, ASKED, LIBRARY, "ab" * 32)
+
+
+def test_labels_that_are_not_live_are_left_out(tmp_path: Path) -> None:
+    learned = learn(classifier(tmp_path), [*ASKED, Labelled("x y z", "gone")], LIBRARY, "ab" * 32)
+    assert set(learned.labelled) == set(LIBRARY)
+    assert learned.weights.fitted_on == len(ASKED)
+    nothing = learn(classifier(tmp_path), [Labelled("x y z", "gone")], LIBRARY, "ab" * 32)
+    assert nothing.weights == DEFAULT_WEIGHTS
+
+
+def test_what_is_evaluated_is_never_what_was_learned_from() -> None:
+    assert apart([Labelled("A  night\nin lyon", "travel"), Labelled("new", "csv")], ASKED) == [Labelled("new", "csv")]
+
+
+def test_the_file_is_for_one_fingerprint_and_version(tmp_path: Path) -> None:
+    learned = learn(classifier(tmp_path / "s"), ASKED, LIBRARY, "ab" * 32)
+    path = save(learned, tmp_path)
+    assert load(tmp_path, "ab" * 32, learned.classifier) == learned
+    assert load(tmp_path, "cd" * 32, learned.classifier) is None
+    assert load(tmp_path, "ab" * 32, "channel+lexical/0") is None
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CorruptBlock):
+        load(tmp_path, "ab" * 32, learned.classifier)
+
+
+def test_a_memory_uses_what_was_learned_in_the_next_process_too(tmp_path: Path) -> None:
+    memory = AgentMemory(tmp_path, FakeEngine())
+    for label, known in LIBRARY.items():
+        memory.deposit_text(label, f"The text of {label}.", known.description)
+    learned = memory.learn(ASKED)
+    assert isinstance(memory.classifier, ChannelClassifier)
+    assert memory.classifier.weights == learned.weights
+    again = AgentMemory(tmp_path, FakeEngine())
+    question = "a semicolon is the delimiter of a field"
+    assert again.route(question).scores == memory.route(question).scores
+    assert again.route(question).pick == "csv"
+    other = AgentMemory(tmp_path, FakeEngine(weights="changed"))
+    assert isinstance(other.classifier, ChannelClassifier)
+    assert other.classifier.weights == DEFAULT_WEIGHTS
+    with pytest.raises(UsageError, match="does not learn"):
+        AgentMemory(tmp_path, FakeEngine(), classifier=LexicalClassifier()).learn(ASKED)
+    assert NONE in memory.route("zzz").scores

@@ -1,0 +1,187 @@
+"""Eviction: who goes first, who never goes, what goes with them; and a budget that holds after each deposit."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agentkv.errors import CorruptBlock, OverBudget, UsageError
+from agentkv.hashing import sha256
+from agentkv.records import Manifest
+from agentkv.store.budget import stored_bytes
+from agentkv.store.catalog import BlockStore
+from tests.store.blocks import block, contents, named
+
+A, B, C = (block([number, 1, 2]) for number in range(3))
+PARENT = block(list(range(50, 58)))
+CHILD = block([60, 61], parent=PARENT[0])
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What ``time.time`` says; uses are noted far in the future, so that they are later than any file."""
+    now = [time.time() + 1000.0]
+    monkeypatch.setattr("agentkv.store.uses.time.time", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: list[float]) -> BlockStore:
+    """A, B, C, used in the order C, A, B; then a chain, the child used last but for its parent, never used."""
+    store = BlockStore(tmp_path / "store")
+    for item in (A, B, C, PARENT, CHILD):
+        store.put(*item)
+        store.set_name(named(item[0], f"name-{item[0].tokens[0]}"))
+    for item in (C, A, B, CHILD):
+        store.used(item[0].block_id)
+        clock[0] += 10
+    return store
+
+
+def victims(store: BlockStore, budget: int) -> list[str]:
+    return [victim.block_id for victim in store.evict(budget, dry_run=True).victims]
+
+
+def but_uses(store: BlockStore) -> dict[str, bytes]:
+    """Every file of the store but the one that counts uses."""
+    return {name: data for name, data in contents(store.root).items() if "uses" not in name}
+
+
+def ids(*items: tuple[Manifest, dict[str, bytes]]) -> list[str]:
+    return [manifest.block_id for manifest, _ in items]
+
+
+def test_the_least_recently_used_go_first_and_parents_after_their_children(store: BlockStore) -> None:
+    assert victims(store, 0) == ids(C, A, B, CHILD, PARENT)
+    store.used(C[0].block_id)
+    assert victims(store, 0) == ids(A, B, CHILD, PARENT, C)
+    assert victims(store, stored_bytes(store.files)) == []
+    assert victims(store, stored_bytes(store.files) - 1) == ids(A)
+
+
+def test_a_block_never_used_counts_from_its_deposit(store: BlockStore) -> None:
+    new = block([9, 9])
+    store.put(*new)
+    assert victims(store, 0)[0] == new[0].block_id, "the file's time is before the uses, which are in the future"
+
+
+def test_pinned_blocks_and_what_they_are_read_behind_stay(store: BlockStore) -> None:
+    store.pin(CHILD[0].block_id)
+    store.pin(C[0].block_id)
+    eviction = store.evict(0, dry_run=True)
+    assert [victim.block_id for victim in eviction.victims] == ids(A, B)
+    assert not eviction.fits
+    assert eviction.left == eviction.kept > 0
+    assert store.unpin(CHILD[0].block_id)
+    assert victims(store, 0) == ids(A, B, CHILD, PARENT)
+
+
+def test_shared_segments_are_freed_with_their_last_block(store: BlockStore) -> None:
+    eviction = store.evict(0, dry_run=True)
+    freed = {victim.block_id: victim.bytes for victim in eviction.victims}
+    sizes = dict(store.segments.all())
+    child = store.files.manifests.stored_bytes(CHILD[0].block_id) or 0
+    assert freed[CHILD[0].block_id] == child + sizes[CHILD[0].segments[-1].sha256]
+    assert sum(freed.values()) == eviction.stored == stored_bytes(store.files)
+    assert eviction.left == 0
+
+
+def test_a_dry_run_changes_nothing_and_says_what_a_real_one_does(store: BlockStore) -> None:
+    before = but_uses(store)
+    planned = store.evict(stored_bytes(store.files) // 2, dry_run=True)
+    assert but_uses(store) == before
+    assert len(planned.victims) > 1
+    assert store.evict(stored_bytes(store.files) // 2) == planned
+    assert stored_bytes(store.files) == planned.left
+    gone = {victim.block_id for victim in planned.victims}
+    assert gone.isdisjoint(store.block_ids())
+    assert gone.isdisjoint(entry.block_id for entry in store.names())
+    assert gone.isdisjoint(store.uses())
+    assert store.collect(dry_run=True).segments == 0
+    for block_id in store.block_ids():
+        store.verify(block_id)
+
+
+def test_leftovers_go_before_any_block_does(store: BlockStore) -> None:
+    fits = stored_bytes(store.files)
+    orphan = Path(store.segments.where("ab" * 32))
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(bytes(5000))
+    assert store.evict(fits, dry_run=True).victims == ()
+    with BlockStore(store.root, budget_bytes=fits + 2000) as other:
+        assert other.put(*block([9, 9]))
+    assert set(store.block_ids()) == {*ids(A, B, C, PARENT, CHILD), block([9, 9])[0].block_id}
+    assert not orphan.exists()
+
+
+def test_the_budget_holds_after_each_deposit(tmp_path: Path) -> None:
+    one = block([0], n_bytes=2000)
+    with BlockStore(tmp_path / "one") as measured:
+        measured.put(*one)
+        budget = int(stored_bytes(measured.files) * 3.5)
+    with BlockStore(tmp_path / "store", budget_bytes=budget) as store:
+        for number in range(8):
+            item = block([number], n_bytes=2000)
+            assert store.put(*item)
+            store.set_name(named(item[0], f"name-{number}"))
+            assert stored_bytes(store.files) <= budget
+            assert store.verify(item[0].block_id)
+        assert len(list(store.block_ids())) == 3
+        assert {entry.block_id for entry in store.names()} == set(store.block_ids())
+
+
+def test_a_stores_own_budget_is_everybodys(store: BlockStore) -> None:
+    in_use = stored_bytes(store.files)
+    store.set_budget(in_use)
+    with BlockStore(store.root) as other:
+        assert other.budget == in_use
+        assert other.put(*block([9, 9]))
+        assert stored_bytes(other.files) <= in_use
+    assert len(list(store.block_ids())) < 6
+    store.set_budget(None)
+    assert store.budget is None
+    with pytest.raises(UsageError):
+        store.evict()
+
+
+def test_what_cannot_fit_is_refused_and_the_store_is_as_before(store: BlockStore) -> None:
+    large = block([7] * 4, n_bytes=100_000)
+    before = but_uses(store)
+    with (
+        BlockStore(store.root, budget_bytes=stored_bytes(store.files)) as other,
+        pytest.raises(OverBudget) as caught,
+    ):
+        other.put(*large)
+    assert caught.value.needed > 50_000
+    assert (caught.value.budget, caught.value.kept) == (stored_bytes(store.files), 0)
+    assert but_uses(store) == before
+
+
+def test_pinned_bytes_are_named_where_nothing_fits(store: BlockStore) -> None:
+    for block_id in list(store.block_ids()):
+        store.pin(block_id)
+    full = stored_bytes(store.files)
+    with BlockStore(store.root, budget_bytes=full) as other, pytest.raises(OverBudget) as caught:
+        other.put(*block([9, 9]))
+    assert caught.value.kept == full
+    assert stored_bytes(store.files) == full
+
+
+def test_texts_of_evicted_names_are_left_for_the_collection(store: BlockStore) -> None:
+    entry = named(C[0], "with-text").model_copy(update={"source_sha256": sha256(b"text")})
+    store.set_name(entry, "text")
+    assert store.collect(dry_run=True).texts == 0
+    store.evict(stored_bytes(store.files) - 1)
+    assert not store.has(C[0].block_id)
+    assert store.collect().texts == 1
+
+
+def test_a_store_that_cannot_be_read_whole_is_not_evicted_from(store: BlockStore) -> None:
+    path = store.files.manifests.path(A[0].block_id)
+    path.write_bytes(path.read_bytes()[:-1])
+    before = but_uses(store)
+    with pytest.raises(CorruptBlock):
+        store.evict(0)
+    assert but_uses(store) == before
