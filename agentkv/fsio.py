@@ -292,11 +292,15 @@ def file_lock(path: Path, *, exclusive: bool, wait_s: float) -> Iterator[bool | 
     if fd is None:
         yield None
         return
+    pid = os.getpid()
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise StoreReadError(path, "not a regular file")
         yield _flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_s)
     finally:
+        if os.getpid() == pid:  # a child forked meanwhile has the same open file, and would go on holding the lock
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

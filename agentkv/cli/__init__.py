@@ -6,7 +6,7 @@
     inventory.py  a store's content by name, id and model
     deposit.py ask.py list.py show.py verify.py models.py
     check.py gc.py rm.py pin.py stats.py
-    route/ pack/ bench/ demo.py
+    route/ pack/ skills/ bench/ demo.py
 
 Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
 anything else is a defect of ours and keeps its traceback.
@@ -37,6 +37,7 @@ from agentkv.cli import (
     rm,
     route,
     show,
+    skills,
     stats,
     verify,
 )
@@ -94,6 +95,7 @@ app.add_typer(route.app, name="route")
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
 app.add_typer(pack.app, name="pack")
+app.add_typer(skills.app, name="skills")
 app.command("_demo-ask", hidden=True)(demo_ask.demo_ask)
 
 

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from agentkv.errors import CorruptBlock, MissingSegment, OverBudget, StoreError, UnknownBlock, UsageError
+from agentkv.errors import (
+    CorruptBlock,
+    MissingSegment,
+    OverBudget,
+    StoreError,
+    StoreReadError,
+    UnknownBlock,
+    UsageError,
+)
 from agentkv.records import Import, Manifest, NamedBlock, Pin, SegmentRef, StoreSettings
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
@@ -25,7 +33,7 @@ from agentkv.store.budget import Eviction
 from agentkv.store.cache import StateCache
 from agentkv.store.check import Progress
 from agentkv.store.codec import Bytes
-from agentkv.store.deposit import Deposit, Source, distinct
+from agentkv.store.deposit import Deposit, Source, distinct, write_name
 from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
@@ -147,8 +155,7 @@ class BlockStore:
         """
         data = self._encoded(manifest)
         created = Deposit(self.files, self._workers).run(manifest, data, segments, replace=replace)
-        if created:
-            self._keep_to_budget(manifest.block_id)
+        self._keep_to_budget(manifest.block_id, created)
         return created
 
     def read(self, manifest: Manifest, sink: Sink, *, deep: bool = False) -> None:
@@ -298,20 +305,24 @@ class BlockStore:
                 self._carry_out(eviction)
             return eviction
 
-    def _keep_to_budget(self, block_id: str) -> None:
-        """Make room for a block just committed, or take it back."""
-        budget = self.budget
-        if budget is None or budgets.stored_bytes(self.files) <= budget:
-            return
-        with self.files.lock.alone():
-            eviction = budgets.plan(self.files, self._uses, budget, [block_id])
-            if eviction.fits:
-                self._carry_out(eviction)
+    def _keep_to_budget(self, block_id: str, created: bool) -> None:
+        """Make room for a block just committed, or take it back. Raises OverBudget.
+
+        A store that cannot be read whole, or in which others stay, is left over its budget: the block is stored, and
+        `agentkv gc` says what is wrong.
+        """
+        with contextlib.suppress(CorruptBlock, StoreReadError):
+            budget = self.budget
+            if budget is None or budgets.stored_bytes(self.files) <= budget:
                 return
-            without = budgets.plan(self.files, self._uses, budget)
-            budgets.remove(self.files, block_id)
-        self.collect()
-        raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
+            with self.files.lock.alone():
+                eviction = budgets.plan(self.files, self._uses, budget, [block_id])
+                if eviction.fits or not created:
+                    self._carry_out(eviction)
+                    return
+                without = budgets.plan(self.files, self._uses, budget)
+                budgets.take_away(self.files, [block_id])
+            raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
 
     def _carry_out(self, eviction: Eviction) -> None:
         budgets.evict(self.files, self._uses, eviction)
@@ -381,15 +392,7 @@ class BlockStore:
             data = formats.encode_name(named, self.limits)
         except Malformed as error:
             raise UsageError(f"name {named.name!r} cannot be stored: {error}") from error
-        with self.files.lock.shared():
-            manifest = self.manifest(named.block_id)
-            if manifest is None:
-                raise UnknownBlock(named.block_id)
-            if manifest.fingerprint.id != named.fingerprint_id:
-                raise UsageError(f"name {named.name!r} has another fingerprint than its block")
-            if text is not None and self.put_text(text) != named.source_sha256:
-                raise UsageError(f"name {named.name!r} has the SHA-256 of another text")
-            self._names.write(formats.name_key(named.kind, named.name, named.fingerprint_id), data)
+        write_name(self.files, named, data, text)
 
     def name(self, kind: str, name: str, fingerprint_id: str) -> NamedBlock | None:
         """What a name points at, or None. Raises CorruptBlock, StoreReadError."""

@@ -290,12 +290,13 @@ def encode_marker() -> bytes:
 
 
 def decode_marker(data: bytes) -> object:
-    """The store format that a marker names, whatever it is; None if it names none."""
+    """The store format that a marker names, whatever it is; None if it names none, or this one in other bytes."""
     try:
         marker = orjson.loads(data)
     except orjson.JSONDecodeError:
         return None
-    return marker.get("format") if isinstance(marker, dict) else None
+    found = marker.get("format") if isinstance(marker, dict) else None
+    return None if found == STORE_FORMAT and data != encode_marker() else found
 
 
 def _check_size(data: bytes, limit: int) -> None:

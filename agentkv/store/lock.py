@@ -56,7 +56,8 @@ class StoreLock:
             raise UsageError("this thread is at work in the store; nothing can be removed from within that")
         with contextlib.ExitStack() as held:
             got = self._close_and_lock(held, time.monotonic() + wait_s)
-            held.enter_context(self._counted(alone=got is True))
+            if got is not False:  # else this thread holds nothing, and what it reads meanwhile has to lock for itself
+                held.enter_context(self._counted(alone=got is True))
             yield got
 
     def _close_and_lock(self, held: contextlib.ExitStack, until: float) -> bool | None:

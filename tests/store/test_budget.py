@@ -185,3 +185,30 @@ def test_a_store_that_cannot_be_read_whole_is_not_evicted_from(store: BlockStore
     with pytest.raises(CorruptBlock):
         store.evict(0)
     assert but_uses(store) == before
+
+
+def test_a_damaged_block_elsewhere_does_not_fail_a_deposit_over_the_budget(tmp_path: Path) -> None:
+    damaged, new = block([1, 2, 3]), block([7, 8, 9])
+    with BlockStore(tmp_path, budget_bytes=1) as store, pytest.raises(OverBudget):
+        store.put(*damaged)
+    with BlockStore(tmp_path) as store:
+        store.put(*damaged)
+    path = tmp_path / "manifests" / damaged[0].block_id[:2] / f"{damaged[0].block_id}.json"
+    path.write_bytes(path.read_bytes()[:-1])
+    with BlockStore(tmp_path, budget_bytes=1) as store:
+        assert store.put(*new) is True, "what may go is not known, so nothing goes"
+        assert store.verify(new[0].block_id) == new[0]
+        with pytest.raises(CorruptBlock):
+            store.evict()
+
+
+def test_a_repeated_deposit_gets_an_overfull_store_within_its_budget(tmp_path: Path) -> None:
+    old, new = block([1, 2, 3]), block([7, 8, 9])
+    with BlockStore(tmp_path) as store:
+        store.put(*old)
+        time.sleep(0.02)
+        store.put(*new)
+        whole = store.evict(10**9, dry_run=True).stored
+    with BlockStore(tmp_path, budget_bytes=whole - 1) as store:
+        assert store.put(*new) is False
+        assert list(store.block_ids()) == [new[0].block_id]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from agentkv import AgentMemory, FakeEngine
 from agentkv.errors import StoreError, StoreFull, StoreReadError
 from agentkv.hashing import sha256
 from agentkv.store.catalog import BlockStore
+from agentkv.store.deposit import write_name
+from agentkv.store.format import Limits, encode_name
 from tests.store.blocks import block, contents, named, state, temporaries
 from tests.store.faults import CALLS, Fault, injected
 
@@ -174,6 +179,49 @@ def test_a_full_disk_names_the_path_and_the_bytes_and_costs_nothing(
     assert store.verify(large[0].block_id)
 
 
+def test_a_name_is_written_with_its_text_or_neither_is(tmp_path: Path) -> None:
+    text = "What the name stands for.\n"
+    new = named(EARLIER[0], "new").model_copy(update={"source_sha256": sha256(text.encode())})
+    data = encode_name(new, Limits())
+    count, counted = Fault(None, lambda: None), filled(tmp_path / "count")
+    with injected(count):
+        write_name(counted.files, new, data, text)
+    assert len(count.calls) > 10
+    for k in range(len(count.calls)):
+        store = filled(tmp_path / str(k))
+        before = contents(store.root)
+        with injected(Fault(k, raising(KeyboardInterrupt()))), pytest.raises(KeyboardInterrupt):
+            write_name(store.files, new, data, text)
+        if store.name("skill", "new", new.fingerprint_id) is None:
+            assert contents(store.root) == before
+        else:  # only the sync of the directory after the rename can be so late
+            assert store.text(new.source_sha256 or "") == text
+        write_name(store.files, new, data, text)
+        assert store.text(new.source_sha256 or "") == text
+        assert not list(store.files.temporaries.iterdir())
+
+
+def test_a_text_that_another_name_needs_is_not_taken_back(tmp_path: Path) -> None:
+    text = "What both names stand for.\n"
+    store = filled(tmp_path)
+    one, two = (
+        named(EARLIER[0], name).model_copy(update={"source_sha256": sha256(text.encode())}) for name in ("one", "two")
+    )
+
+    def act() -> None:  # while the first one's text is there and its name is not
+        write_name(BlockStore(tmp_path).files, two, encode_name(two, Limits()), text)
+        raise OSError(errno.EIO, "Input/output error")
+
+    count, counted = Fault(None, lambda: None), filled(tmp_path / "count")
+    with injected(count):
+        write_name(counted.files, one, encode_name(one, Limits()), text)
+    at = next(i for i, call in enumerate(count.calls) if call[0] == "replace" and "/names/" in str(call[1]))
+    with injected(Fault(at, act)), pytest.raises(StoreReadError):
+        write_name(store.files, one, encode_name(one, Limits()), text)
+    assert [found.name for found in store.names() if found.source_sha256] == ["two"]
+    assert store.text(sha256(text.encode())) == text
+
+
 def test_what_a_failed_deposit_shares_with_a_committed_one_stays(tmp_path: Path) -> None:
     store = filled(tmp_path)
     other, _ = block([6, 7, 9], parent=EARLIER[0])
@@ -253,3 +301,162 @@ def test_bytes_in_a_store_are_named_by_their_digest(tmp_path: Path) -> None:
     assert {path.stem for path in (tmp_path / "segments").rglob("*.seg")} == set(EARLIER[1])
     assert all(sha256(data) == digest for digest, data in EARLIER[1].items())
     assert state(1) == state(1)
+
+
+# --- a disk that is really full -------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB, where this may be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("no file system may be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def free(disk: Path) -> int:
+    found = os.statvfs(disk)
+    return found.f_bfree * found.f_frsize
+
+
+def fill(disk: Path) -> Path:
+    """Leave not one byte."""
+    ballast = disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    assert free(disk) == 0
+    return ballast
+
+
+def test_b10_a_full_disk_costs_the_deposit_and_nothing_else(disk: Path) -> None:
+    with BlockStore(disk / "store", codec="raw", verify="always") as store:
+        made = []
+        for number in range(12):
+            manifest, segments = block([number, 1, 2, 3, 4, 5, 6, 7], n_bytes=300_000)
+            store.put(manifest, segments)
+            made.append(manifest)
+        manifest, segments = block([99, 1, 2, 3, 4, 5, 6, 7], n_bytes=600_000)
+        before, room = contents(store.root), free(disk)
+        assert 600_000 < room < 1_200_000  # one of the two segments fits
+        with pytest.raises(StoreFull) as caught:
+            store.put(manifest, segments)
+        error = caught.value
+        assert error.path.is_relative_to(store.root)
+        assert error.needed == 600_096
+        assert error.free is not None
+        assert error.free < error.needed
+        assert f"{error.needed:,}" in error.message
+        assert contents(store.root) == before
+        assert free(disk) == room
+        for earlier in made:
+            store.verify(earlier.block_id)
+        store.remove_block(made[0].block_id)
+        assert store.collect().bytes > 600_000
+        assert store.put(manifest, segments) is True  # the same deposit, without any cleaning by hand
+        for there in (*made[1:], manifest):
+            store.verify(there.block_id)
+
+
+def test_b10_a_full_disk_keeps_nobody_from_reading_routing_and_making_room(disk: Path) -> None:
+    engine = FakeEngine(window=2048)
+    with BlockStore(disk / "store") as store:
+        memory = AgentMemory(store, engine)
+        memory.deposit_text("returns", "Returns are taken for 30 days.", "Returning goods.")
+        memory.deposit_text("warranty", "The warranty lasts for two years.", "What is guaranteed.")
+        expected = memory.ask("How long?", skill="returns", max_new=4)
+    ballast = fill(disk)
+    with BlockStore(disk / "store", create=False, verify="always", cache_bytes=0) as store:
+        memory = AgentMemory(store, engine)
+        turn = memory.ask("How long?", skill="returns", max_new=4)
+        assert (turn.not_restored, turn.logits_sha256) == (None, expected.logits_sha256)
+        routed = memory.ask("How long?", max_new=4)  # restores the cards, reads the names
+        assert routed.not_restored is None
+        assert set(routed.decision.scores) >= {"returns", "warranty"}
+        store.uses()  # which writes what was noted, or cannot
+        with pytest.raises(StoreFull):
+            memory.deposit_text("late", "There is no room for this one. " * 30)
+        assert temporaries(store.root) == []
+        before = {victim.block_id for victim in store.evict(0, dry_run=True).victims}
+        assert {victim.block_id for victim in store.evict(0).victims} == before  # making room needs none
+        assert list(store.block_ids()) == []
+    ballast.unlink()
+    with BlockStore(disk / "store", create=False) as store:
+        AgentMemory(store, engine).deposit_text("late", "There is no room for this one. " * 30)
+
+
+def test_b10_a_full_disk_opens_a_store_that_nobody_has_locked_yet(disk: Path) -> None:
+    filled(disk / "store")
+    for name in ("agentkv-store.lock", "agentkv-gate.lock"):
+        (disk / "store" / name).unlink(missing_ok=True)
+    fill(disk)
+    with BlockStore(disk / "store", create=False) as store:
+        assert store.verify(EARLIER[0].block_id)
+
+
+def test_a_store_on_a_read_only_disk_is_read_routed_and_left_as_it_is(disk: Path) -> None:
+    engine = FakeEngine(window=2048)
+    with BlockStore(disk / "store") as store:
+        AgentMemory(store, engine).deposit_text("returns", "Returns are taken for 30 days.", "Returning goods.")
+        block_id = store.names()[0].block_id
+        (store.files.temporaries / "left.1.0123456789ab.tmp").write_bytes(b"x")
+    before = contents(disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with BlockStore(disk / "store", create=False) as store:
+        memory = AgentMemory(store, engine)
+        assert memory.ask("How long?", max_new=4).not_restored is None
+        assert memory.ask("How long?", skill="returns", max_new=4).not_restored is None
+        assert store.uses()[block_id].hits > 0
+        assert store.collect(dry_run=True).temporaries == 1
+        for change in (
+            lambda: memory.deposit_text("more", "There is more."),
+            lambda: store.pin(block_id),
+            lambda: store.remove_block(block_id),
+            lambda: store.set_budget(1),
+            lambda: store.evict(0),
+            store.collect,
+        ):
+            with pytest.raises(StoreReadError):
+                change()
+    assert contents(disk) == before
+
+
+def test_a_limit_on_the_size_of_files_is_a_full_disk_too(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    before = contents(tmp_path)
+    large = block([50, 51], n_bytes=400_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(StoreFull) as caught:
+            store.put(*large)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.needed > 100_000
+    assert contents(tmp_path) == before
+    assert store.put(*large) is True
+
+
+def test_a_ctrl_c_right_after_a_rename_leaves_nothing_either(tmp_path: Path) -> None:
+    """The segment is in place by then, and whoever placed it does not know yet."""
+    store = filled(tmp_path)
+    before, real = contents(tmp_path), os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        real(source, target)
+        raise KeyboardInterrupt
+
+    manifest, segments = block([70, 71])
+    os.replace = replace  # type: ignore[assignment]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.put(manifest, segments)
+    finally:
+        os.replace = real
+    assert contents(tmp_path) == before

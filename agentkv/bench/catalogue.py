@@ -1,0 +1,254 @@
+"""``agentkv bench catalogue``: how opening, listing, finding and routing grow with the number of blocks.
+
+A store of small blocks behind one agent prefix, each with a segment, a manifest, a text, a name and a description of
+its own, grown from one count to the next and measured at each. Every question is asked in a process of its own, once
+(``first``) and then repeatedly (``again``, the median), ``PROCESSES`` times; the files are in the page cache. Times are
+those of the call, without the interpreter's start; ``open_ms`` is the opening of the store before it.
+
+Routing is measured through ``AgentMemory.route`` with a classifier that picks nothing: what is left is the fetching of
+the candidates. ``list`` is the command ``agentkv list --json``, with sizes; there a time is that of a whole process.
+
+Creation is reported apart. The first ``SYNCED`` blocks are written as any deposit is, with every fsync; the rest by the
+same code in a process whose ``os.fsync`` does nothing, which makes the same files in a tenth of the time. Nothing
+measured here depends on fsync.
+
+Enforced: every answer is right (all names, the named block, the block of the id's first digits, every candidate).
+Reported: ``growth``, the exponent of the time's growth between the smallest and the largest count (0: does not grow,
+1: in proportion).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from agentkv.bench.process import in_new_process
+from agentkv.bench.report import origin, say
+from agentkv.engine import layout as blobs
+from agentkv.engine.fake import FakeEngine
+from agentkv.errors import GuaranteeViolated
+from agentkv.hashing import block_id, canonical_json, sha256
+from agentkv.memory import AgentMemory
+from agentkv.records import Exactness, Manifest, NamedBlock, Planes, Section, StateLayout
+from agentkv.router.base import NONE, Candidate, Classification
+from agentkv.store.catalog import BlockStore
+
+COUNTS = (1_000, 5_000, 20_000)
+PROCESSES = 3
+SYNCED = 100
+BLOCK_TOKENS, PREFIX_TOKENS = 200, 256
+QUESTIONS = ("names", "name", "resolve", "manifest", "route", "list")
+
+_ROW_BYTES = 16
+_AGAIN = 5
+_LAYOUT = StateLayout(
+    architecture="catalogue",
+    sections=(Section(kind="attention", keys=(Planes(ggml_type=1, token_major=True, row_bytes=_ROW_BYTES),)),),
+)
+
+
+def run(
+    counts: Sequence[int] = COUNTS, *, processes: int = PROCESSES, synced: int = SYNCED, folder: Path | None = None
+) -> dict[str, Any]:
+    """The whole benchmark; ``folder`` is where the store is made, for as long as it takes."""
+    wanted = sorted(set(counts))
+    inputs = canonical_json([wanted, BLOCK_TOKENS, PREFIX_TOKENS])
+    result = origin("catalogue", "fake", FakeEngine(window=64).info.sha256, inputs, processes=processes)
+    with tempfile.TemporaryDirectory(prefix="agentkv-catalogue-", dir=folder) as temporary:
+        root, rows = str(Path(temporary) / "store"), list[dict[str, Any]]()
+        created = [_fill(root, 0, min(synced, wanted[0]), True)]
+        done = min(synced, wanted[0])
+        for count in wanted:
+            created.append(_fill(root, done, count, False))
+            done = count
+            rows.append({"blocks": count, "questions": _ask_all(root, count, processes)})
+    return {**result, "created": [part for part in created if part["blocks"]], "counts": rows, "growth": _growth(rows)}
+
+
+def check(result: dict[str, Any]) -> None:
+    """Raise GuaranteeViolated if any answer was wrong."""
+    for row in result["counts"]:
+        for name, one in row["questions"].items():
+            if not one["right"]:
+                raise GuaranteeViolated(f"{row['blocks']:,} blocks: {name} gave a wrong answer")
+
+
+def _growth(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The exponent by question, ``first`` and ``again``; nothing for a single count."""
+    if len(rows) < 2:
+        return {}
+    small, large = rows[0], rows[-1]
+    factor = math.log(large["blocks"] / small["blocks"])
+    return {
+        name: {
+            when: math.log(large["questions"][name][when]["median"] / small["questions"][name][when]["median"]) / factor
+            for when in ("first_ms", "again_ms")
+        }
+        for name in large["questions"]
+    }
+
+
+def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
+    part: dict[str, Any] = in_new_process(
+        "catalogue:fill", {"root": root, "start": start, "stop": stop, "synced": synced}
+    )
+    if part["blocks"]:
+        say(f"created {part['blocks']:,} blocks in {part['seconds']:.1f} s, " + ("synced" if synced else "unsynced"))
+    return part
+
+
+def _ask_all(root: str, count: int, processes: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in QUESTIONS:
+        answers = [
+            in_new_process("catalogue:ask", {"root": root, "blocks": count, "question": name, "seed": seed})
+            for seed in range(processes)
+        ]
+        found[name] = {
+            **{key: _spread([one[key] for one in answers]) for key in ("open_ms", "first_ms", "again_ms")},
+            "right": all(one["right"] for one in answers),
+        }
+        times = ", ".join(f"{when} {found[name][f'{when}_ms']['median']:.1f} ms" for when in ("first", "again"))
+        say(f"{count:,} blocks, {name}: {times}")
+    return found
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+# --- the processes that create ----------------------------------------------------------------------
+
+
+def fill(payload: dict[str, Any]) -> dict[str, Any]:
+    """Put blocks ``start`` to ``stop`` into the store; without fsync unless ``synced``."""
+    if not payload["synced"]:
+        os.fsync = lambda fd: None
+    begun = time.perf_counter()
+    with BlockStore(payload["root"], cache_bytes=0) as store:
+        prefix, data = _block(None, -1)
+        store.put(prefix, data)
+        for i in range(payload["start"], payload["stop"]):
+            manifest, data = _block(prefix, i)
+            store.put(manifest, data)
+            text = bytes(manifest.tokens).decode()
+            store.set_name(_named(manifest, i, sha256(text.encode())), text)
+    blocks = payload["stop"] - payload["start"]
+    return {"blocks": blocks, "seconds": time.perf_counter() - begun, "synced": payload["synced"]}
+
+
+def _block(parent: Manifest | None, i: int) -> tuple[Manifest, dict[str, bytes]]:
+    """Block ``i`` behind ``parent``, or the prefix: one segment of random bytes, token ids as of a short text."""
+    rng, n = random.Random(i), BLOCK_TOKENS if parent else PREFIX_TOKENS
+    tokens = tuple(rng.choices(range(32, 127), k=n))
+    at = parent.n_tokens if parent else 0
+    data = rng.randbytes(n * _ROW_BYTES)
+    fingerprint = FakeEngine(window=64).fingerprint() if parent is None else parent.fingerprint
+    ref = blobs.reference(0, at, at + n, np.frombuffer(data, np.uint8), 2)
+    manifest = Manifest(
+        block_id=block_id(fingerprint.id, parent.block_id if parent else None, tokens),
+        parent_id=parent.block_id if parent else None,
+        fingerprint=fingerprint,
+        tokens=tokens,
+        n_tokens=at + n,
+        layout=_LAYOUT,
+        segments=(*(parent.segments if parent else ()), ref),
+        state_sha256=sha256(data),
+        exactness=Exactness.INEXACT,
+        probe=None,
+    )
+    return manifest, {ref.sha256: data}
+
+
+def _name(i: int) -> str:
+    return f"skill-{i:06d}"
+
+
+def _named(manifest: Manifest, i: int, source_sha256: str) -> NamedBlock:
+    return NamedBlock(
+        kind="skill",
+        name=_name(i),
+        fingerprint_id=manifest.fingerprint.id,
+        block_id=manifest.block_id,
+        description=f"What to do about case {i}: who is asked, what is written down, and by when it has to be done.",
+        source=f"skills/{_name(i)}",
+        source_sha256=source_sha256,
+    )
+
+
+# --- the processes that ask -------------------------------------------------------------------------
+
+
+class Nothing:
+    """A classifier that picks no block, at no cost; it notes how many candidates it was given."""
+
+    name, version = "nothing", "1"
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
+        """See :class:`agentkv.router.base.Classifier`."""
+        self.seen = len(candidates)
+        return Classification(raw_pick=NONE, scores={NONE: 0.0}, tokens=0)
+
+
+def ask(payload: dict[str, Any]) -> dict[str, Any]:
+    """Open the store and ask one question about a block of it, again and again."""
+    count = payload["blocks"]
+    i = random.Random(payload["seed"]).randrange(count)
+    manifest, _ = _block(_block(None, -1)[0], i)
+    start = time.perf_counter()
+    store = BlockStore(payload["root"], create=False)
+    open_ms = (time.perf_counter() - start) * 1e3
+    with store:
+        question = _questions(store, count, i, manifest)[payload["question"]]
+        times, right = [], True
+        for _ in range(2 if payload["question"] == "list" else _AGAIN + 1):
+            start = time.perf_counter()
+            answer = question()
+            times.append((time.perf_counter() - start) * 1e3)
+            right = right and answer
+    return {"open_ms": open_ms, "first_ms": times[0], "again_ms": statistics.median(times[1:]), "right": right}
+
+
+def _questions(store: BlockStore, count: int, i: int, manifest: Manifest) -> dict[str, Callable[[], bool]]:
+    """Each does its work and says whether the answer was right."""
+    nothing = Nothing()
+    memory = AgentMemory(store, FakeEngine(window=64), classifier=nothing)
+    fingerprint_id = manifest.fingerprint.id
+
+    def name() -> bool:
+        found = store.name("skill", _name(i), fingerprint_id)
+        return found is not None and found.block_id == manifest.block_id
+
+    def route() -> bool:
+        decision = memory.route("which case is this?")
+        return decision.pick is None and not decision.left_out and nothing.seen == count
+
+    def command() -> bool:
+        line = [sys.executable, "-m", "agentkv.cli", "list", "--json", "--store", str(store.root)]
+        done = subprocess.run(line, stdout=subprocess.PIPE, check=True)
+        sizes = [one["own_bytes"] or 0 for one in orjson.loads(done.stdout)["blocks"]]
+        return len(sizes) == count and min(sizes) > 0
+
+    return {
+        "names": lambda: len(store.names()) == count,
+        "name": name,
+        "resolve": lambda: store.resolve(manifest.block_id[:10]) == manifest.block_id,
+        "manifest": lambda: store.manifest(manifest.block_id) == manifest,
+        "route": route,
+        "list": command,
+    }

@@ -1,0 +1,333 @@
+"""Bits flipped, files cut, lengthened and swapped: all refused, with the right error, before the engine hears of it.
+
+One store with every kind of file. Each damage is done to it, a reader of the file asked, and then, in the same process
+and on the same engine, another question: its logits must be what they were. ``agentkv-uses.sqlite`` is left out: it
+holds counts that may be lost, and is thrown away when damaged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentkv.bench.integrity.material import bytes_of
+from agentkv.bench.report import say
+from agentkv.engine.base import Cancellation, Logits, State
+from agentkv.engine.fake import FakeEngine
+from agentkv.engine.prompt import Message
+from agentkv.errors import (
+    AgentKVError,
+    CorruptBlock,
+    GuaranteeViolated,
+    MissingSegment,
+    StoreFormatError,
+    StoreUnusable,
+)
+from agentkv.hashing import sha256
+from agentkv.memory import AgentMemory
+from agentkv.records import Import
+from agentkv.store.catalog import BlockStore
+from agentkv.store.format import HEADER_BYTES, HEADER_FIELDS, TRAILER_BYTES
+
+PREFIX = "You answer from the manual below. "
+QUESTION = "What is the value?"
+_WINDOW = 1024
+_SKILLS = {"planes": "first", "zstd": "second", "raw": "third"}
+_WIDTHS = {"H": 2, "B": 1, "I": 4, "Q": 8}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many places and lengths are drawn at random, and which share of the others is tried: each ``every``-th."""
+
+    flips: int = 2000
+    cuts: int = 200
+    every: int = 1
+
+
+SMALL = Plan(flips=30, cuts=10, every=14)
+
+
+class CountingEngine(FakeEngine):
+    """Counts the calls that a native engine would carry out on what it is given."""
+
+    calls = 0
+
+    def restore(self, state: State) -> None:
+        self.calls += 1
+        super().restore(state)
+
+    def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        self.calls += 1
+        return super().extend(tokens, cancellation)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A named range of a file's bytes."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def regions(name: str, data: bytes) -> list[Region]:
+    """The parts of a file of the store, in order and without a gap."""
+    if name.endswith(".seg"):
+        found, at = [], 0
+        for field_name, kind in HEADER_FIELDS:
+            width = _WIDTHS.get(kind) or int(kind.removesuffix("s"))
+            found.append(Region(f"header: {field_name}", at, at + width))
+            at += width
+        payload = Region("payload", HEADER_BYTES, len(data) - TRAILER_BYTES)
+        return [*found, payload, Region("trailer", payload.stop, len(data))]
+    line = data.find(b"\n")
+    if line < 0 or line == len(data) - 1:
+        return [Region("marker", 0, len(data))]
+    digest = line - 64
+    return [
+        Region("seal: format word", 0, digest - 3),
+        Region("seal: version", digest - 3, digest),
+        Region("seal: digest", digest, line),
+        Region("seal: newline", line, line + 1),
+        Region("body", line + 1, len(data)),
+    ]
+
+
+def kind_of(name: str) -> str:
+    """``segment``, ``manifest``, ``name``, …"""
+    folder = name.split("/")[0]
+    return {"agentkv-store.json": "marker", "agentkv-settings.json": "settings"}.get(folder, folder.removesuffix("s"))
+
+
+@dataclass
+class _Tally:
+    cases: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)
+    accepted: list[str] = field(default_factory=list)
+    wrong_error: list[str] = field(default_factory=list)
+    engine_called: list[str] = field(default_factory=list)
+    other_answers: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        lists = {name: value for name, value in vars(self).items() if isinstance(value, list)}
+        return {
+            "cases": self.cases,
+            "refused": dict(self.refused),
+            "by_kind": dict(self.by_kind),
+            **{name: len(value) for name, value in lists.items()},
+            "examples": {name: value[:5] for name, value in lists.items() if value},
+        }
+
+
+def run(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
+    """Every damage of the plan; one tally a kind of damage."""
+    bench = _Bench(folder)
+    rng = random.Random(seed)
+    damages: dict[str, Iterator[tuple[str, str, dict[str, bytes]]]] = {
+        "a flip in each region": bench.flips_by_region(rng),
+        "flips at random": bench.flips_at_random(rng, plan.flips),
+        "cut at each boundary": bench.cuts_at_boundaries(),
+        "cut at random": bench.cuts_at_random(rng, plan.cuts),
+        "one byte more": bench.appended(),
+        "two files swapped": bench.swapped(),
+        "a file gone": bench.gone(),
+    }
+    result = {}
+    for what, cases in damages.items():
+        tally = _Tally()
+        every = 1 if "random" in what else plan.every
+        for name, case, changed in itertools.islice(cases, 0, None, every):
+            bench.try_one(name, case, changed, tally)
+        result[what] = tally.as_json()
+        say(f"corruption: {what}, {tally.cases} cases, {sum(tally.refused.values())} refused")
+    return {"files": dict(Counter(map(kind_of, bench.files))), "damages": result}
+
+
+def check(result: dict[str, Any]) -> None:
+    """Raise GuaranteeViolated unless everything was refused, rightly, and left no trace in the running process."""
+    for what, tally in result["damages"].items():
+        for kind in ("accepted", "wrong_error", "engine_called", "other_answers"):
+            if tally[kind]:
+                raise GuaranteeViolated(f"{what}: {kind}: {tally['examples'][kind]}")
+        if not tally["cases"]:
+            raise GuaranteeViolated(f"{what}: nothing was tried")
+
+
+class _Bench:
+    """The store, the engine that lives through everything, and who reads each file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "store"
+        self.engine = CountingEngine(window=_WINDOW)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.blocks: dict[str, str] = {}
+        self.tokens: list[int] = []
+        for codec, name in _SKILLS.items():  # the prefix, and what is first written, in planes
+            with BlockStore(self.root, codec=codec, cache_bytes=0) as store:
+                memory = AgentMemory(store, self.engine, prefix=PREFIX)
+                body = f"Manual {name}: the value is {len(name) * 7}. " * 3
+                self.blocks[name] = memory.deposit_text(name, body, f"About {name}.").manifest.block_id
+        with BlockStore(self.root, cache_bytes=0) as store:
+            store.pin(self.blocks["first"])
+            store.set_budget(10**9)
+            store.set_import(
+                Import(block_id=self.blocks["second"], pack_sha256="ab" * 32, signed_by=None, decision="unsigned")
+            )
+            store.collect()
+            self.files = bytes_of(self.root)
+            self.readers = {name: self._reader(store, name) for name in self.files}
+        self.answer = self._ask()
+
+    # --- damages: the file, what is done, and the new bytes of each file that changes ---
+
+    def flips_by_region(self, rng: random.Random) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        for name, data in self.files.items():
+            for region in regions(name, data):
+                for at in {region.start, rng.randrange(region.start, region.stop), region.stop - 1}:
+                    yield self._flip(name, at, rng.randrange(8), region.name)
+
+    def flips_at_random(self, rng: random.Random, count: int) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        names = list(self.files)
+        # Every file alike, whatever its size: else nearly all places would be in manifests.
+        for name in (names[rng.randrange(len(names))] for _ in range(count)):
+            yield self._flip(name, rng.randrange(len(self.files[name])), rng.randrange(8), "random")
+
+    def _flip(self, name: str, at: int, bit: int, where: str) -> tuple[str, str, dict[str, bytes]]:
+        data = self.files[name]
+        changed = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+        return name, f"{name}: bit {bit} of byte {at} ({where})", {name: changed}
+
+    def cuts_at_boundaries(self) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        for name, data in self.files.items():
+            for length in sorted({region.start for region in regions(name, data)} | {len(data) - 1}):
+                yield self._cut(name, length)
+
+    def cuts_at_random(self, rng: random.Random, count: int) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        names = list(self.files)
+        for name in (names[rng.randrange(len(names))] for _ in range(count)):
+            yield self._cut(name, rng.randrange(len(self.files[name])))
+
+    def _cut(self, name: str, length: int) -> tuple[str, str, dict[str, bytes]]:
+        return name, f"{name}: cut to {length} of {len(self.files[name])}", {name: self.files[name][:length]}
+
+    def appended(self) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        for name, data in self.files.items():
+            for byte in (b"\x00", b"\n", data[-1:]):
+                yield name, f"{name}: {byte!r} appended", {name: data + byte}
+
+    def swapped(self) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        names = list(self.files)
+        for index, name in enumerate(names):
+            for other in names[index + 1 :]:
+                if self.files[name] != self.files[other] and kind_of(name) == kind_of(other):
+                    yield name, f"{name} ↔ {other}", {name: self.files[other], other: self.files[name]}
+
+    def gone(self) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+        for name in self.files:
+            if kind_of(name) == "segment":  # any other file that is gone was never there
+                yield name, f"{name}: gone", {name: b""}
+
+    # --- one case ---
+
+    def try_one(self, name: str, case: str, changed: dict[str, bytes], tally: _Tally) -> None:
+        tally.cases += 1
+        tally.by_kind[kind_of(name)] += 1
+        for path, data in changed.items():
+            (self.root / path).unlink()  # a new file: ext4 flushes one that is cut and written again
+            if not case.endswith("gone"):
+                (self.root / path).write_bytes(data)
+        self.engine.calls = 0
+        try:
+            self.readers[name]()
+        except AgentKVError as error:
+            tally.refused[type(error).__name__] += 1
+            if not isinstance(error, self._expected(name, case)):
+                tally.wrong_error.append(f"{case}: {error!r}")
+        except Exception as error:  # noqa: BLE001 - an error of another kind is a finding
+            tally.wrong_error.append(f"{case}: {error!r}")
+        else:
+            tally.accepted.append(case)
+        if self.engine.calls:
+            tally.engine_called.append(f"{case}: {self.engine.calls} calls")
+        if kind_of(name) != "marker" and self._ask(graft=False) != self.answer:
+            tally.other_answers.append(f"{case}: read anew")
+        for path in changed:
+            (self.root / path).unlink(missing_ok=True)
+            (self.root / path).write_bytes(self.files[path])
+        if self._ask() != self.answer:
+            tally.other_answers.append(f"{case}: after mending")
+
+    def _expected(self, name: str, case: str) -> tuple[type[AgentKVError], ...]:
+        if kind_of(name) == "marker":
+            return StoreFormatError, StoreUnusable
+        return (MissingSegment,) if case.endswith("gone") else (CorruptBlock,)
+
+    def _ask(self, graft: bool = True) -> str:
+        """The logits of an answer in the running process. Without a graft the store's blocks are not touched."""
+        if not graft:
+            self.engine.clear()
+            first = FakeEngine.extend(self.engine, self.tokens)
+            digest = sha256(first.data)
+            self.engine.clear()
+            return digest
+        with BlockStore(self.root, create=False, cache_bytes=0) as store:
+            memory = AgentMemory(store, self.engine, prefix=PREFIX)
+            turn = memory.ask(QUESTION, skill="first", max_new=1)
+            if turn.not_restored is not None:
+                return f"not restored: {turn.not_restored}"
+            prompt = memory.prompt([Message("user", QUESTION)], "first")
+            self.tokens = [*prompt.prefix, *prompt.manual, *prompt.turn]
+            return turn.first_logits_sha256
+
+    # --- who reads a file ---
+
+    def _reader(self, store: BlockStore, name: str) -> Callable[[], object]:
+        kind, digest = kind_of(name), Path(name).stem
+        if kind == "segment":
+            users = [block for block in store.block_ids() if digest in _digests(store, block)]
+            return self._graft(users[0])
+        if kind == "manifest":
+            return self._graft(digest)
+        reads: dict[str, Callable[[BlockStore], object]] = {
+            "name": lambda opened: opened.names(),
+            "text": lambda opened: opened.text(digest),
+            "pin": lambda opened: opened.pin(digest),
+            "import": lambda opened: opened.imported(digest),
+            "settings": lambda opened: opened.budget,
+            "marker": lambda opened: opened.block_ids(),
+        }
+        return self._opened(reads[kind])
+
+    def _opened(self, read: Callable[[BlockStore], object]) -> Callable[[], object]:
+        def run() -> object:
+            with BlockStore(self.root, create=False, cache_bytes=0) as store:
+                return read(store)
+
+        return run
+
+    def _graft(self, block_id: str) -> Callable[[], object]:
+        """Restores the block; one with a name is asked a question, as a user would."""
+        name = next((name for name, found in self.blocks.items() if found == block_id), None)
+
+        def graft(store: BlockStore) -> object:
+            memory = AgentMemory(store, self.engine, prefix=PREFIX)
+            if name is not None:
+                return memory.ask(QUESTION, skill=name, max_new=1)
+            manifest = store.manifest(block_id)
+            if manifest is not None:
+                memory.blocks.graft(manifest)
+            return manifest
+
+        return self._opened(graft)
+
+
+def _digests(store: BlockStore, block_id: str) -> set[str]:
+    manifest = store.manifest(block_id)
+    return {ref.sha256 for ref in manifest.segments} if manifest else set()

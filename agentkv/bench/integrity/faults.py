@@ -1,0 +1,258 @@
+"""Each file-system step of each operation fails, is interrupted, or is the last one of a killed process.
+
+After every case the store is opened anew and everything in it read back: no earlier block lost, none half there, no
+file left over, and the same operation works. ``fsync`` is counted and failed but not carried out: a process that
+dies loses nothing that the kernel has (``power.py`` asks what a power failure would do).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentkv.bench.integrity.material import bytes_of, copy, look, make, named, without_syncs
+from agentkv.bench.integrity.steps import FAILURES, KILLS, Mode, Watch, breaking, watched
+from agentkv.bench.report import say
+from agentkv.errors import GuaranteeViolated, OverBudget, StoreError
+from agentkv.records import Import
+from agentkv.store.budget import stored_bytes
+from agentkv.store.catalog import BlockStore
+
+ROOT = make(list(range(6)))
+OLD = make(list(range(20, 34)), ROOT)
+OTHER = make(list(range(40, 51)))
+NEW = make(list(range(60, 67)), ROOT)
+EVERY = (ROOT, OLD, OTHER, NEW)
+TEXT, OLD_TEXT = "A text that a name keeps.\n", "An older text.\n"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``prepare`` makes the store before, ``run`` is what is broken; ``keeps``: ids that must outlive it."""
+
+    name: str
+    prepare: Callable[[BlockStore], object]
+    run: Callable[[BlockStore], object]
+    keeps: tuple[str, ...] = (ROOT.id, OLD.id, OTHER.id)
+    has: tuple[str, ...] = ()
+    """Ids that are there once it is done."""
+    gone: tuple[str, ...] = ()
+    """Ids that are not there once it is done."""
+    is_done: Callable[[BlockStore], bool] = lambda _: True
+    """What else shows that it is done."""
+
+    def again(self, store: BlockStore) -> None:
+        """Do it once more, after a crash. What was cut off between a commit and its eviction, that makes good."""
+        self.run(store)
+        if store.budget is not None:
+            store.evict()
+
+
+def _base(store: BlockStore) -> None:
+    for made in (ROOT, OLD, OTHER):
+        store.put(made.manifest, made.segments)
+    store.set_name(named(OLD, "old", OLD_TEXT), OLD_TEXT)
+    long_ago = time.time() - 1000
+    for made in (ROOT, OLD):  # the least recently used are known, whatever the clock does
+        os.utime(store.files.manifests.path(made.id), (long_ago, long_ago))
+
+
+def _with_budget(store: BlockStore) -> None:
+    _base(store)
+    store.set_budget(stored_bytes(store.files))  # NEW takes less than OLD
+
+
+def _with_all_pinned(store: BlockStore) -> None:
+    _base(store)
+    for made in (ROOT, OLD, OTHER):
+        store.pin(made.id)
+    store.set_budget(stored_bytes(store.files))
+
+
+def _put(store: BlockStore) -> None:
+    store.put(NEW.manifest, NEW.segments)
+
+
+def _refused(store: BlockStore) -> None:
+    with suppress(OverBudget):
+        store.put(NEW.manifest, NEW.segments)
+
+
+def _remove(store: BlockStore) -> None:
+    store.remove_block(OLD.id)
+    store.collect()
+
+
+_IMPORT = Import(block_id=OTHER.id, pack_sha256="ab" * 32, signed_by=None, decision="unsigned")
+
+
+def _is_named(store: BlockStore) -> bool:
+    new = store.name("text", "new", OTHER.manifest.fingerprint.id)
+    return new is not None and store.text(new.source_sha256 or "") == TEXT
+
+
+def _is_imported(store: BlockStore) -> bool:
+    return store.imported(OTHER.id) == _IMPORT
+
+
+OPERATIONS = (
+    Operation("deposit", _base, _put, has=(NEW.id,)),
+    Operation(
+        "name with text", _base, lambda store: store.set_name(named(OTHER, "new", TEXT), TEXT), is_done=_is_named
+    ),
+    Operation("pin", _base, lambda store: store.pin(OTHER.id), is_done=lambda store: OTHER.id in store.pinned()),
+    Operation("import record", _base, lambda store: store.set_import(_IMPORT), is_done=_is_imported),
+    Operation("settings", _base, lambda store: store.set_budget(10**9), is_done=lambda store: store.budget == 10**9),
+    Operation("deposit that evicts", _with_budget, _put, keeps=(ROOT.id, OTHER.id), has=(NEW.id,), gone=(OLD.id,)),
+    Operation("deposit over budget", _with_all_pinned, _refused, gone=(NEW.id,)),
+    Operation("remove and collect", _base, _remove, keeps=(ROOT.id, OTHER.id), gone=(OLD.id,)),
+)
+
+
+@dataclass
+class Tally:
+    """What came of the cases of one operation and mode; the lists hold only what must not be."""
+
+    cases: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
+    half: list[str] = field(default_factory=list)
+    leftovers_at_once: list[str] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    not_repeatable: list[str] = field(default_factory=list)
+    foreign_errors: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Counts, and the first few of each list."""
+        lists = {name: value for name, value in vars(self).items() if isinstance(value, list)}
+        counts = {name: len(value) for name, value in lists.items()}
+        return {"cases": self.cases, "ends": dict(self.ends), **counts, "examples": _examples(lists)}
+
+
+def _examples(lists: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {name: value[:3] for name, value in lists.items() if value}
+
+
+def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
+    """All cases, or each ``every``-th step; one row an operation and mode."""
+    rows = []
+    with without_syncs():
+        for number, operation in enumerate(operations):
+            place = folder / f"op{number}"
+            case = _Case(operation, place)
+            for mode in (*FAILURES, *KILLS):
+                tally = Tally()
+                for at in range(0, case.steps, every):
+                    case.run(mode, at, tally)
+                rows.append({"operation": operation.name, "steps": case.steps, "mode": mode, **tally.as_json()})
+            bad = sum(_bad(row) for row in rows if row["operation"] == operation.name)
+            say(f"faults: {operation.name}, {case.steps} steps, {bad} wrong")
+    return rows
+
+
+def check(rows: Sequence[dict[str, Any]]) -> None:
+    """Raise GuaranteeViolated if any case lost a block or left something."""
+    for row in rows:
+        if _bad(row) or not row["cases"]:
+            raise GuaranteeViolated(f"{row['operation']}, {row['mode']}: {row['examples'] or 'no case was run'}")
+
+
+def _bad(row: dict[str, Any]) -> int:
+    kinds = ("lost", "half", "leftovers_at_once", "leftovers", "not_repeatable", "foreign_errors")
+    return sum(row[kind] for kind in kinds)
+
+
+class _Case:
+    """An operation with its store before and its store after, made once without a fault."""
+
+    def __init__(self, operation: Operation, folder: Path) -> None:
+        self.operation, self.folder = operation, folder
+        folder.mkdir(parents=True)
+        self.before, self.after = folder / "before", folder / "after"
+        with BlockStore(self.before) as store:
+            operation.prepare(store)
+            store.collect()
+        copy(self.before, self.after)
+        with BlockStore(self.after) as store, watched(Watch(self.after)) as watch:
+            operation.run(store)
+        self.journal = watch.journal
+        self.steps = watch.count
+        self.files_after = bytes_of(self.after)
+        with BlockStore(self.after, create=False) as store:
+            # What is left without any fault: a removal leaves segments and texts to `collect`, an eviction texts.
+            self.left_by_design = set(look(store, EVERY, ()).leftovers)
+
+    def run(self, mode: Mode, at: int, tally: Tally) -> None:
+        root = self.folder / "case"
+        copy(self.before, root)
+        case = f"step {at}, {mode}"
+        tally.cases += 1
+        broken = self._killed if mode in KILLS else self._failed
+        broken(root, mode, at, tally, case)
+        self.examine(root, tally, case)
+        shutil.rmtree(root)
+
+    def _failed(self, root: Path, mode: Mode, at: int, tally: Tally, case: str) -> None:
+        with BlockStore(root) as store:
+            try:
+                with watched(Watch(root, breaking(mode, at))):
+                    self.operation.run(store)
+                tally.ends["went on"] += 1
+            except (StoreError, KeyboardInterrupt) as error:
+                tally.ends[type(error).__name__] += 1
+            except Exception as error:  # noqa: BLE001 - what no caller expects is what is looked for
+                tally.ends[type(error).__name__] += 1
+                tally.foreign_errors.append(f"{case}: {error!r}")
+            if mode != "EIO for ever" and not self._was_cleaning(at):
+                left = look(store, EVERY, ()).leftovers
+                tally.leftovers_at_once += [f"{case}: {name}" for name in left if not self._by_design(name)]
+
+    def _was_cleaning(self, at: int) -> bool:
+        """Whether the step that failed is one that takes away: what it did not take is there until the next open."""
+        return self.journal[at].call == "unlink"
+
+    def _killed(self, root: Path, mode: Mode, at: int, tally: Tally, case: str) -> None:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with watched(Watch(root, breaking(mode, at))):
+                    self.operation.run(BlockStore(root))
+                code = 0
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        tally.ends["killed" if code == -signal.SIGKILL else f"exit code {code}"] += 1
+        if code != -signal.SIGKILL:
+            tally.foreign_errors.append(f"{case}: the process was not killed there")
+
+    def examine(self, root: Path, tally: Tally, case: str) -> None:
+        """Open, look, do the operation again, look again."""
+        operation = self.operation
+        with BlockStore(root, create=False, verify="always") as store:
+            seen = look(store, EVERY, operation.keeps)
+            tally.lost += [f"{case}: {found[:12]}" for found in seen.lost]
+            tally.half += [f"{case}: {found}" for found in seen.half]
+            tally.leftovers += [f"{case}: {name}" for name in seen.leftovers if not self._by_design(name)]
+            try:
+                operation.again(store)
+            except (StoreError, OSError) as error:
+                tally.not_repeatable.append(f"{case}: {error}")
+        files = bytes_of(root)
+        if files != self.files_after:
+            differs = sorted(set(files) ^ set(self.files_after)) or ["bytes differ"]
+            tally.not_repeatable.append(f"{case}: {differs[:3]}")
+
+    def _by_design(self, name: str) -> bool:
+        """A removal leaves segments and texts to ``collect``, which is its second half here; an eviction texts."""
+        return name in self.left_by_design or (
+            self.operation.run is _remove and name.startswith(("segments/", "texts/"))
+        )

@@ -1,0 +1,24 @@
+"""``agentkv bench``: the benchmarks, one command and one file each. Exit code 60 when what is measured and promised
+does not hold.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from agentkv.cli.bench import answers, architectures, catalogue, exactness, integrity, restore, size, subsidy
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Measure what agentkv promises, on this machine.")
+for _command in (
+    exactness.exactness,
+    architectures.architectures,
+    subsidy.subsidy,
+    answers.answers,
+    size.size,
+    restore.restore,
+    catalogue.catalogue,
+    integrity.integrity,
+):
+    app.command()(_command)

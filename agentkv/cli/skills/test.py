@@ -1,0 +1,170 @@
+"""``agentkv skills test``: each skill's ``routes.jsonl`` is its test: its questions routed and answered.
+
+A question is routed rightly if the pick is the skill that it is labelled with, or a part of it; one labelled ``null``
+if no block was picked. It is answered rightly as ``agentkv bench answers`` grades it. All that is stored competes, also
+what is not in the folders. Nothing is retired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.output import count, finish, one_line, say, table
+from agentkv.cli.progress import steps_bar
+from agentkv.cli.skills.common import Folders, MaxTokens, fault_record, open_library
+from agentkv.cli.skills.deposit import synced
+from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
+
+if TYPE_CHECKING:
+    from agentkv.bench.grading import Route
+    from agentkv.engine.base import Cancellation
+    from agentkv.memory import AgentMemory
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question. ``skill``: in whose folder it is asked; ``right`` is None where no answer was asked for."""
+
+    skill: str
+    query: str
+    expected: str | None
+    raw_pick: str
+    pick: str | None
+    fallback: str | None
+    routed: bool
+    answer: str | None
+    right: bool | None
+
+
+def ask_routes(
+    folders: Folders,
+    no_answers: Annotated[bool, typer.Option("--no-answers", help="Route only; generate nothing.")] = False,
+    min_routed: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="SHARE", help="Fail if fewer are routed rightly.")
+    ] = None,
+    min_right: Annotated[
+        float | None, typer.Option(min=0, max=1, metavar="SHARE", help="Fail if fewer are answered rightly.")
+    ] = None,
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 48,
+    max_tokens: MaxTokens = None,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Route and answer every labelled question of the skills; what is not stored yet is read first."""
+    if no_answers and min_right is not None:
+        raise UsageError("--min-right needs answers; leave --no-answers out")
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    with options.open_memory(store, model, settings, create=True) as memory:
+        library = open_library(memory, folders, max_tokens)
+        report = synced(library, retire=False)
+        manuals, _ = library.inventory.resolved({})
+        questions = _questions([(manual.name, manual.path) for manual in manuals])
+        rows = _rows(memory, questions, None if no_answers else max_new)
+    failures: list[AgentKVError] = [entry.error for entry in report.broken]
+    failures += _shortfalls(rows, min_routed, min_right)
+    record = {
+        "model": model,
+        "skills": [_sums(name, [row for row in rows if row.skill == name]) for name in dict.fromkeys(_names(rows))],
+        "total": _sums("total", rows),
+        "rows": [asdict(row) for row in rows],
+        "broken": [fault_record(entry.error, entry) for entry in report.broken],
+    }
+    finish(record, as_json, lambda: _show(record, rows), failures)
+
+
+def _questions(skills: Sequence[tuple[str, Path]]) -> list[tuple[str, Route]]:
+    from agentkv.bench.grading import load_routes
+
+    found = [(name, route) for name, folder in skills for route in load_routes(folder)]
+    if not found:
+        raise UsageError("no skill there has labelled questions in a routes.jsonl")
+    return found
+
+
+def _rows(memory: AgentMemory, questions: Sequence[tuple[str, Route]], max_new: int | None) -> list[Row]:
+    with cancelled_by_ctrl_c() as cancellation:
+        asked = (_row(memory, skill, route, max_new, cancellation) for skill, route in questions)
+        return list(steps_bar(asked, len(questions), "question", lambda i: questions[i][1].query))
+
+
+def _row(memory: AgentMemory, skill: str, route: Route, max_new: int | None, cancellation: Cancellation) -> Row:
+    from agentkv.bench.grading import contains_answer
+    from agentkv.skills.pieces import owner
+
+    answer: str | None = None
+    if max_new is None or route.skill is None:
+        decision = memory.route(route.query)
+    else:
+        turn = memory.ask(route.query, max_new=max_new, cancellation=cancellation)
+        decision, answer = turn.decision, turn.text
+    return Row(
+        skill=skill,
+        query=route.query,
+        expected=route.skill,
+        raw_pick=decision.raw_pick,
+        pick=decision.pick,
+        fallback=decision.fallback,
+        routed=(None if decision.pick is None else owner(decision.pick)) == route.skill,
+        answer=answer,
+        right=None if answer is None else contains_answer(answer, route.answers),
+    )
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    return [row.skill for row in rows]
+
+
+def _sums(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    graded = [row.right for row in rows if row.right is not None]
+    return {
+        "name": name,
+        "questions": len(rows),
+        "routed": sum(row.routed for row in rows),
+        "answered": len(graded),
+        "right": sum(graded),
+    }
+
+
+def _shortfalls(rows: Sequence[Row], min_routed: float | None, min_right: float | None) -> list[AgentKVError]:
+    sums = _sums("total", rows)
+    asked = [("routed", sums["routed"], sums["questions"], min_routed)]
+    asked.append(("answered", sums["right"], sums["answered"], min_right))
+    return [
+        GuaranteeViolated(f"{good} of {n} questions were {what} rightly, fewer than the {least:.0%} asked for")
+        for what, good, n, least in asked
+        if least is not None and n and good / n < least
+    ]
+
+
+def _show(record: dict[str, Any], rows: Sequence[Row]) -> None:
+    sums = [*record["skills"], record["total"]]
+    table(
+        ("skill", "questions", "routed", "right"), [_cells(one) for one in sums], right=("questions", "routed", "right")
+    )
+    failing = [row for row in rows if not row.routed or row.right is False]
+    if failing:
+        say(f"\n{count(len(failing), 'question')} failed:")
+    for row in failing:
+        say(f"  {row.skill}: {row.query}")
+        if not row.routed:
+            say(f"      routed to {row.pick or 'no block'}, not to {row.expected or 'no block'}", dim=True)
+        if row.right is False:
+            say(f"      answered: {one_line(row.answer or '', 96)}", dim=True)
+
+
+def _cells(sums: dict[str, Any]) -> tuple[str, ...]:
+    right = f"{sums['right']} of {sums['answered']}" if sums["answered"] else ""
+    return sums["name"], str(sums["questions"]), str(sums["routed"]), right

@@ -1,0 +1,97 @@
+"""The catalogue benchmark on few blocks: real processes, right answers, and wrong ones noticed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentkv import BlockStore
+from agentkv.bench import catalogue
+from agentkv.cli.bench.catalogue import _show as shown
+from agentkv.errors import GuaranteeViolated
+
+
+@pytest.fixture
+def fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Notes every fsync; restores it after ``fill`` has put its own in place."""
+    calls: list[int] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(fd), real(fd))[1])
+    return calls
+
+
+@pytest.fixture
+def root(tmp_path: Path, fsyncs: list[int]) -> str:
+    """A store of 12 blocks."""
+    catalogue.fill({"root": str(tmp_path / "store"), "start": 0, "stop": 12, "synced": True})
+    return str(tmp_path / "store")
+
+
+def asked(root: str, question: str, blocks: int = 12) -> dict[str, Any]:
+    return catalogue.ask({"root": root, "blocks": blocks, "question": question, "seed": 3})
+
+
+def test_the_whole_in_new_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = catalogue.run([30, 10], processes=1, synced=5, folder=tmp_path)
+    shown(result)
+    assert "30 blocks" in capsys.readouterr().out
+    catalogue.check(result)
+    assert [row["blocks"] for row in result["counts"]] == [10, 30]
+    assert [(part["blocks"], part["synced"]) for part in result["created"]] == [(5, True), (5, False), (20, False)]
+    for row in result["counts"]:
+        assert set(row["questions"]) == set(catalogue.QUESTIONS)
+        assert all(one["first_ms"]["median"] > 0 for one in row["questions"].values())
+    assert set(result["growth"]) == set(catalogue.QUESTIONS)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("question", catalogue.QUESTIONS)
+def test_right_answers(root: str, question: str) -> None:
+    assert asked(root, question)["right"]
+
+
+@pytest.mark.parametrize("question", ["names", "route", "list"])
+def test_a_block_that_is_not_there_is_noticed(root: str, question: str) -> None:
+    assert not asked(root, question, blocks=13)["right"]
+
+
+def test_a_name_that_points_elsewhere_is_noticed(root: str) -> None:
+    with BlockStore(root) as store:
+        first, other = (n for n in store.names() if n.name in ("skill-000000", "skill-000007"))
+        picked = next(n for n in (first, other))
+        for named in store.names():
+            store.set_name(named.model_copy(update={"block_id": picked.block_id}))
+    assert not asked(root, "name")["right"]
+
+
+def test_unsynced_creation_makes_the_same_files_without_fsync(tmp_path: Path, root: str, fsyncs: list[int]) -> None:
+    assert len(fsyncs) > 12
+    fsyncs.clear()
+    catalogue.fill({"root": str(tmp_path / "other"), "start": 0, "stop": 12, "synced": False})
+    assert fsyncs == []
+
+    def files(folder: Path) -> dict[str, bytes]:
+        kinds = ("segments", "manifests", "names")
+        return {str(p.relative_to(folder)): p.read_bytes() for kind in kinds for p in (folder / kind).rglob("*.json")}
+
+    assert files(tmp_path / "other") == files(Path(root))
+    assert len(files(Path(root))) == 25
+
+
+def test_growth_is_the_exponent() -> None:
+    def row(blocks: int, ms: float) -> dict[str, Any]:
+        times = {"first_ms": {"median": ms}, "again_ms": {"median": 1.0}}
+        return {"blocks": blocks, "questions": {"names": times}}
+
+    growth = catalogue._growth([row(1000, 3.0), row(5000, 7.0), row(10_000, 300.0)])
+    assert growth["names"] == {"first_ms": pytest.approx(2.0), "again_ms": 0.0}
+    assert catalogue._growth([row(1000, 3.0)]) == {}
+
+
+def test_a_wrong_answer_is_a_violation() -> None:
+    result = {"counts": [{"blocks": 5, "questions": {"names": {"right": True}, "route": {"right": False}}}]}
+    with pytest.raises(GuaranteeViolated, match="route"):
+        catalogue.check(result)
