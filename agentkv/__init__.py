@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from agentkv.engine.fake import FakeEngine
     from agentkv.engine.llama import LlamaEngine
     from agentkv.errors import AgentKVError
-    from agentkv.memory import AgentMemory
+    from agentkv.memory import AgentMemory, Within
     from agentkv.records import Decision, Exactness, Fingerprint, Manifest, Turn
+    from agentkv.skills.library import SkillLibrary
     from agentkv.store.catalog import BlockStore
 
 # Nothing is imported before it is asked for: `import agentkv` loads neither a native library nor pydantic.
@@ -30,7 +31,9 @@ _HOMES = {
     "LlamaEngine": "agentkv.engine.llama",
     "Manifest": "agentkv.records",
     "Sampling": "agentkv.engine.base",
+    "SkillLibrary": "agentkv.skills.library",
     "Turn": "agentkv.records",
+    "Within": "agentkv.memory",
 }
 
 __all__ = [
@@ -46,7 +49,9 @@ __all__ = [
     "LlamaEngine",
     "Manifest",
     "Sampling",
+    "SkillLibrary",
     "Turn",
+    "Within",
     "__version__",
 ]
 

@@ -421,7 +421,7 @@ class AgentMemory:
             return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
         chain = self.blocks.chain(manifest)
         manual, *references = [link.tokens for link in chain[1:] or chain]
-        return Prompt(prompt.prefix, manual, sum(references, ()) + prompt.turn, prompt.stops)
+        return Prompt(prompt.prefix, manual, prompt.turn, prompt.stops, reference=sum(references, ()))
 
 
 @dataclass(frozen=True)

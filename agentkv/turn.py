@@ -57,7 +57,7 @@ class TurnInProgress:
             self._ms["route"] = self._decision.ms
             # 2. Build the ids; nothing is decoded unless everything fits.
             prompt = self._build(self._decision.pick)
-            check_window(len(prompt.prefix + prompt.manual), len(prompt.turn), max_new, engine.window)
+            check_window(sum(map(len, prompt.blocks)), len(prompt.turn), max_new, engine.window)
             before = (engine.counters.restored, engine.counters.decoded)
             # 3. Restore what is stored of the chain, read the rest part by part.
             logits = self._read(prompt, cancellation)
@@ -83,7 +83,7 @@ class TurnInProgress:
 
     def _read(self, prompt: Prompt, cancellation: Cancellation | None) -> Logits:
         blocks, engine = self._blocks, self._blocks.engine
-        parts = [part for part in (prompt.prefix, prompt.manual) if part]
+        parts = prompt.blocks
         start = time.perf_counter()
         chain = blocks.stored_chain(parts) if self._graft else []
         evicted = False

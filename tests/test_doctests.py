@@ -7,7 +7,14 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["agentkv.memory", "agentkv.engine.fake", "agentkv.store.catalog", "agentkv.bench.grading"]
+MODULES = [
+    "agentkv.memory",
+    "agentkv.packs",
+    "agentkv.skills.library",
+    "agentkv.engine.fake",
+    "agentkv.store.catalog",
+    "agentkv.bench.grading",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

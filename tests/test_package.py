@@ -31,7 +31,9 @@ def test_public_names_are_pinned_sorted_and_there() -> None:
         "LlamaEngine",
         "Manifest",
         "Sampling",
+        "SkillLibrary",
         "Turn",
+        "Within",
         "__version__",
     ]
     for name in agentkv.__all__:

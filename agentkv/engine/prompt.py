@@ -47,17 +47,23 @@ class Message:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A turn's ids in three parts: ``prefix`` (before the manual), ``manual``, ``turn`` (all behind it)."""
+    """A turn's ids in parts: ``prefix`` (before the manual), ``manual``, ``reference`` (or none), ``turn``."""
 
     prefix: tuple[int, ...]
     manual: tuple[int, ...]
     turn: tuple[int, ...]
     stops: tuple[str, ...] = ()
+    reference: tuple[int, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[tuple[int, ...], ...]:
+        """The parts that can be stored, in order."""
+        return tuple(part for part in (self.prefix, self.manual, self.reference) if part)
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """The whole prompt."""
-        return self.prefix + self.manual + self.turn
+        return self.prefix + self.manual + self.reference + self.turn
 
 
 def _placeholder(index: int) -> str:

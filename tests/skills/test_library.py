@@ -1,0 +1,327 @@
+"""``SkillLibrary``: what a sync reads, retires, keeps and reports."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import agentkv.skills.library
+from agentkv import AgentMemory, Cancellation, FakeEngine
+from agentkv.errors import Cancelled, InexactBlock, StoreFull, UsageError, WindowOverflow
+from agentkv.memory import Within
+from agentkv.skills.library import SkillLibrary
+
+from .conftest import skill, stored, text_of
+
+
+def test_the_example_runs() -> None:
+    result = doctest.testmod(agentkv.skills.library)
+    assert (result.attempted > 0, result.failed) == (True, 0)
+
+
+def test_new_then_unchanged_then_changed_then_gone(memory: AgentMemory, root: Path) -> None:
+    for name in ("a", "b", "c"):
+        skill(root, name)
+    library = SkillLibrary(memory, root)
+    report = library.sync()
+    assert (report.added, report.found) == (("a", "b", "c"), 3)
+    ids = {named.name: named.block_id for named in memory.names()}
+
+    decoded = memory.engine.counters.decoded
+    assert library.sync().unchanged == ("a", "b", "c")
+    assert SkillLibrary(memory, root).sync().unchanged == ("a", "b", "c")
+    assert memory.engine.counters.decoded == decoded
+
+    skill(root, "b", "Other text.")
+    os.utime(root / "a" / "SKILL.md", (1, 1))
+    shutil.rmtree(root / "c")
+    report = library.sync()
+    assert (report.unchanged, report.changed, report.removed) == (("a",), ("b",), ("c",))
+    assert report.retired == (ids["c"], ids["b"])
+    assert stored(memory) == {"a": "Text.\n", "b": "Other text.\n"}
+    assert memory.store.exists(ids["b"])
+
+    skill(root, "c")
+    decoded = memory.engine.counters.decoded
+    assert library.sync().added == ("c",)
+    assert memory.engine.counters.decoded == decoded
+
+
+def test_digests_decide_and_not_times(memory: AgentMemory, root: Path) -> None:
+    file = skill(root, "a", "one") / "SKILL.md"
+    library = SkillLibrary(memory, root)
+    library.sync()
+    before = file.stat()
+    file.write_text(text_of("a", "two"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert library.sync().changed == ("a",)
+    assert stored(memory) == {"a": "two\n"}
+
+
+def test_blocks_are_those_of_a_plain_deposit(memory: AgentMemory, root: Path) -> None:
+    folder = skill(root, "a")
+    plain = memory.deposit_skill(folder)
+    assert SkillLibrary(memory, root).sync().unchanged == ("a",)
+    assert memory.names()[0].block_id == plain.manifest.block_id
+
+
+def test_a_description_alone_makes_a_skill_changed_and_reads_only_its_card(memory: AgentMemory, root: Path) -> None:
+    skill(root, "a", "long " * 200)
+    library = SkillLibrary(memory, root)
+    library.sync()
+    skill(root, "a", "long " * 200, description="Something else.")
+    report = library.sync()
+    assert report.changed == ("a",)
+    assert report.retired == ()
+    assert report.events[0].tokens < 500
+    assert memory.names()[0].description == "Something else."
+
+
+def test_a_broken_file_keeps_its_skill_and_its_name(memory: AgentMemory, root: Path) -> None:
+    folder = skill(root, "x/same")
+    library = SkillLibrary(memory, root)
+    (folder / "SKILL.md").write_text(text_of("same"))
+    assert library.sync().added == ("same",)
+    (folder / "SKILL.md").write_bytes(b"---\nname: same\n")
+    (root / "y" / "same").mkdir(parents=True)
+    (root / "y" / "same" / "SKILL.md").write_text(text_of("same", "Of another."))
+    report = library.sync()
+    assert (report.removed, report.added, report.changed, report.found) == ((), (), (), 2)
+    first, second = report.broken
+    assert (first.folder, first.kept) == (folder, ("same",))
+    assert "its earlier version stays (same)" in first.message
+    assert "taken by" in second.message
+    assert str(folder) in second.message
+    assert stored(memory) == {"same": "Text.\n"}
+    shutil.rmtree(folder)
+    assert library.sync().changed == ("same",)
+    assert stored(memory) == {"same": "Of another.\n"}
+
+
+def test_a_clash_names_both_paths(memory: AgentMemory, root: Path) -> None:
+    for place in ("p", "q"):
+        (root / place / "a").mkdir(parents=True)
+        (root / place / "a" / "SKILL.md").write_text(text_of("a", place))
+    report = SkillLibrary(memory, root).sync()
+    assert (report.added, len(report.broken), report.found) == (("a",), 1, 2)
+    assert str(root / "p" / "a") in report.broken[0].message
+    assert str(root / "q" / "a" / "SKILL.md") in report.broken[0].message
+
+
+def test_a_skill_that_moves_within_the_folders_is_not_removed(memory: AgentMemory, root: Path) -> None:
+    skill(root, "a")
+    library = SkillLibrary(memory, root)
+    library.sync()
+    decoded = memory.engine.counters.decoded
+    (root / "deeper").mkdir()
+    (root / "a").rename(root / "deeper" / "a")
+    report = library.sync()
+    assert (report.changed, report.removed) == (("a",), ())
+    assert memory.engine.counters.decoded == decoded
+    assert memory.names()[0].source == str(root / "deeper" / "a")
+
+
+def test_what_others_have_stored_is_left_alone(memory: AgentMemory, root: Path, tmp_path: Path) -> None:
+    memory.deposit_text("a-text", "text", "A text.", source=str(root / "a.txt"))
+    memory.deposit_skill(skill(tmp_path / "elsewhere", "theirs"))
+    report = SkillLibrary(memory, root).sync()
+    assert report.removed == ()
+    assert set(stored(memory)) == {"a-text", "theirs"}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everywhere")
+def test_a_folder_that_cannot_be_read_takes_nothing_away(memory: AgentMemory, root: Path) -> None:
+    skill(root / "in", "a")
+    library = SkillLibrary(memory, root)
+    library.sync()
+    (root / "in").chmod(0)
+    try:
+        report = library.sync()
+    finally:
+        (root / "in").chmod(0o755)
+    assert report.removed == ()
+    assert len(report.broken) == 1
+
+
+def test_an_unreadable_folder_is_told_and_takes_nothing_away(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill(root / "in", "a")
+    library = SkillLibrary(memory, root)
+    library.sync()
+    scandir = os.scandir
+
+    def refused(path: Path) -> object:
+        if Path(path) == root / "in":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr("agentkv.skills.manual.os.scandir", refused)
+    report = library.sync()
+    assert (report.removed, [entry.path for entry in report.broken]) == ((), [root / "in"])
+    assert set(stored(memory)) == {"a"}
+
+
+def test_a_deposit_that_fails_keeps_the_old_version_and_the_others(
+    memory: AgentMemory, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill(root, "a")
+    skill(root, "b")
+    library = SkillLibrary(memory, root)
+    library.sync()
+    skill(root, "a", "Changed.")
+    skill(root, "b", "Changed.")
+    deposit, tries = memory.deposit_skill, []
+
+    def failing(manual: object, **options: object) -> object:
+        tries.append(manual.name)  # type: ignore[attr-defined]
+        if manual.name == "a":  # type: ignore[attr-defined]
+            raise error
+        return deposit(manual, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(memory, "deposit_skill", failing)
+    error: Exception = InexactBlock("0" * 64, 3, 32)
+    report = library.sync()
+    assert (report.changed, report.broken[0].error, report.broken[0].kept) == (("b",), error, ("a",))
+    assert stored(memory) == {"a": "Text.\n", "b": "Changed.\n"}
+    assert library.plan(read=False).work == ()
+    assert library.plan().work[0].manual.name == "a"
+    error = StoreFull(root, 1, 0)
+    library.sync()
+    assert library.plan(read=False).work[0].manual.name == "a"
+
+
+def test_cancelling_ends_a_sync_and_keeps_what_is_done(memory: AgentMemory, root: Path) -> None:
+    for name in ("a", "b", "c"):
+        skill(root, name)
+    cancellation = Cancellation()
+    begun = []
+
+    def on_work(work: object) -> None:
+        begun.append(work.manual.name)  # type: ignore[attr-defined]
+        if len(begun) == 2:
+            cancellation.cancel()
+
+    library = SkillLibrary(memory, root)
+    with pytest.raises(Cancelled):
+        library.sync(cancellation=cancellation, on_work=on_work)
+    assert set(stored(memory)) == {"a"}
+    assert (library.sync().unchanged, library.sync().unchanged) == (("a",), ("a", "b", "c"))
+
+
+def test_a_root_that_is_no_folder_is_refused(memory: AgentMemory, root: Path) -> None:
+    with pytest.raises(UsageError, match="no folder"):
+        SkillLibrary(memory, [root, root / "nothing"])
+
+
+# --- parts and references ---------------------------------------------------------------------------
+
+SECTIONS = "\n\n".join(f"## Section {i}\n\n{'word ' * 60}{i}." for i in range(20))
+
+
+def test_a_manual_over_the_window_becomes_routed_parts(memory: AgentMemory, root: Path) -> None:
+    folder = skill(root, "long", f"# Long\n\n{SECTIONS}")
+    with pytest.raises(WindowOverflow):
+        memory.deposit_skill(folder)
+    library = SkillLibrary(memory, root)
+    report = library.sync()
+    assert (report.added, report.broken) == (("long",), ())
+    plan = library.plan()
+    ((manual, pieces),) = plan.unchanged
+    assert len(pieces) == report.events[0].pieces > 1
+    assert "".join(piece.manual.text for piece in pieces) == manual.text
+    assert [piece.manual.name for piece in pieces][:2] == ["long/long", "long/section-10"]
+    for piece in pieces:
+        manifest = memory.store.manifest(piece.block_id)
+        assert manifest is not None
+        assert len(manifest.tokens) == piece.n_tokens
+        assert manifest.n_tokens + 512 <= memory.engine.window
+    turn = memory.ask("what about section 12?", skill="long", max_new=4)
+    assert turn.decision.pick in {piece.manual.name for piece in pieces} | {None}
+    assert set(turn.decision.scores) > {piece.manual.name for piece in pieces}
+    described = {named.name: named.description for named in memory.names()}
+    assert described["long/section-10"].startswith("Long; Section 10; Section 11; ")
+    assert described["long/section-10"].endswith("All about long.")
+
+
+def test_a_budget_splits_what_would_fit_and_an_edit_reads_one_part(memory: AgentMemory, root: Path) -> None:
+    skill(root, "long", SECTIONS[:3000])
+    assert SkillLibrary(memory, root).sync().events[0].pieces == 1
+    library = SkillLibrary(memory, root, max_tokens=800)
+    report = library.sync()
+    assert report.changed == ("long",)
+    assert "long" not in stored(memory)
+    before = {named.name: named.block_id for named in memory.names()}
+    pieces = library.plan().unchanged[0][1]
+    assert all(piece.n_tokens <= 800 for piece in pieces)
+
+    skill(root, "long", SECTIONS[:3000].replace("4.", "four."))
+    library.sync()
+    after = {named.name: named.block_id for named in memory.names()}
+    assert set(before) == set(after)
+    assert len([name for name in before if before[name] != after[name]]) == 1
+    skill(root, "long", SECTIONS[:600])
+    assert library.sync().changed == ("long",)
+    assert set(stored(memory)) == {"long"}
+
+
+def test_references_are_blocks_behind_their_manual(memory: AgentMemory, root: Path) -> None:
+    folder = skill(root, "a", "The manual.")
+    (folder / "references" / "deep").mkdir(parents=True)
+    (folder / "references" / "fees.md").write_text("# Fees\n\nTwelve per cent.\n")
+    (folder / "references" / "deep" / "big.md").write_text(SECTIONS)
+    (folder / "references" / "bad.md").write_bytes(b"caf\xe9")
+    (folder / "references" / "code.py").write_text("x = 1")
+    library = SkillLibrary(memory, root, references=True)
+    report = library.sync()
+    assert (report.added, report.broken) == (("a",), ())
+    assert "not UTF-8" in report.problems[0].message
+    assert {"a", "a/references/fees.md"} < set(stored(memory))
+    assert "a/references/bad.md" not in stored(memory)
+    names = {named.name: named for named in memory.names()}
+    reference = memory.store.manifest(names["a/references/fees.md"].block_id)
+    assert reference is not None
+    assert reference.parent_id == names["a"].block_id
+    assert not any(named.description for name, named in names.items() if "/" in name)
+    assert set(memory.candidates()) == {"a"}
+    big = [name for name in names if name.startswith("a/references/deep/big.md/")]
+    assert len(big) > 1
+
+    (folder / "references" / "fees.md").write_text("# Fees\n\nTen per cent.\n")
+    manual = names["a"].block_id
+    assert library.sync().changed == ("a",)
+    assert {named.name: named.block_id for named in memory.names()}["a"] == manual
+    shutil.rmtree(folder / "references")
+    library.sync()
+    assert set(stored(memory)) == {"a"}
+
+
+def test_a_turn_behind_a_reference(memory: AgentMemory, root: Path) -> None:
+    folder = skill(root, "a", "The manual.")
+    (folder / "references").mkdir()
+    (folder / "references" / "fees.md").write_text("# Fees\n\nTwelve per cent of restocking fees.\n")
+    SkillLibrary(memory, root, references=True).sync()
+    named = memory.ask("fees?", skill="a/references/fees.md", max_new=4)
+    reference = memory.store.manifest({n.name: n.block_id for n in memory.names()}["a/references/fees.md"])
+    assert reference is not None
+    assert (named.tokens.restored, named.not_restored) == (reference.n_tokens, None)
+    again = memory.ask("fees?", skill="a/references/fees.md", graft=False, max_new=4)
+    assert named.logits_sha256 == again.logits_sha256
+    routed = memory.ask("what are the restocking fees per cent", skill=Within("a"), max_new=4)
+    assert routed.decision.pick in {"a", "a/references/fees.md"}
+    assert set(routed.decision.scores) == {"a/references/fees.md", "none of these"}
+    if routed.decision.pick == "a":
+        assert routed.decision.fallback is not None
+    assert memory.ask("fees?", skill="a", max_new=2).decision.classifier == "caller/1"
+
+
+def test_a_window_too_small_for_anything_is_told(tmp_path: Path, root: Path) -> None:
+    skill(root, "a", "word " * 100)
+    with AgentMemory(tmp_path / "store", FakeEngine(window=256), prefix="x" * 200) as memory:
+        report = SkillLibrary(memory, root).sync()
+    assert (report.added, report.found) == ((), 1)
+    assert "budget" in report.broken[0].message
