@@ -8,10 +8,8 @@ how many tokens went each way, counted at the decode call.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,39 +19,25 @@ from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine, Sampling
 from agentkv.engine.generate import check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
-from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.errors import UsageError
 from agentkv.hashing import sha256
-from agentkv.records import Decision, Manifest, NamedBlock, Turn
+from agentkv.records import Decision, NamedBlock, Turn
 from agentkv.router.base import NONE, Candidate, Classifier
-from agentkv.router.classifier import ChannelClassifier
-from agentkv.router.decision import Fallback, decide, given
+from agentkv.router.decision import Fallback
 from agentkv.router.evaluate import Labelled
-from agentkv.router.learn import Learned, learn, load, save
+from agentkv.router.learn import Learned
 from agentkv.router.log import DecisionLog
+from agentkv.router.routing import Pick, Progress, Routing, Within
 from agentkv.skills.manual import Manual, load_manual
-from agentkv.skills.split import summary
 from agentkv.store.catalog import BlockStore
-from agentkv.store.files import DECISIONS, ROUTER
 from agentkv.turn import TurnInProgress
+
+__all__ = ["DEFAULT_PREFIX", "AgentMemory", "Pick", "Within"]
 
 DEFAULT_PREFIX = (
     "You are a helpful assistant. Answer the user's question briefly and exactly. "
     "If a manual is given below, answer from it and quote its values.\n\n"
 )
-
-
-class Pick(Enum):
-    """Values of ``skill`` that are no name."""
-
-    ROUTE = "route"
-    """Ask the router."""
-
-
-@dataclass(frozen=True)
-class Within:
-    """For ``skill``: ask the router, but only among what lies within this skill, its parts and references."""
-
-    skill: str
 
 
 class AgentMemory:
@@ -92,11 +76,7 @@ class AgentMemory:
         self.prefix = prefix
         self.blocks = Blocks(self.engine, self.store)
         self._prompts = PromptBuilder(self.engine)
-        self._texts: dict[str, str] = {}
-        self._candidates_of: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
-        self.classifier: Classifier = classifier or self._default_classifier()
-        self.fallback = fallback
-        self.decisions = decisions or DecisionLog(self.store.root / DECISIONS)
+        self.routing = Routing(self.blocks, classifier, fallback, decisions)
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -108,29 +88,6 @@ class AgentMemory:
         """Close the engine if this memory opened it."""
         if self._owns_engine:
             self.engine.close()
-
-    def _default_classifier(self) -> ChannelClassifier:
-        """The channel classifier, with what was learned for this model and these settings."""
-        plain = ChannelClassifier(self.blocks)
-        known = load(self.store.root / ROUTER, self.blocks.fingerprint.id, f"{plain.name}/{plain.version}")
-        return ChannelClassifier(self.blocks, weights=known.weights, labelled=known.labelled) if known else plain
-
-    def learn(
-        self, questions: Sequence[Labelled], progress: Callable[[Iterable[Labelled]], Iterable[Labelled]] | None = None
-    ) -> Learned:
-        """Fit the router to labelled questions and keep what it learned beside the store, for this model.
-
-        Raises UsageError for a classifier that does not learn.
-        """
-        if not isinstance(self.classifier, ChannelClassifier):
-            raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
-        plain = ChannelClassifier(self.blocks)
-        with self.blocks.exclusive():
-            how = () if progress is None else (progress,)
-            learned = learn(plain, questions, self.candidates(), self.blocks.fingerprint.id, *how)
-        save(learned, self.store.root / ROUTER)
-        self.classifier = ChannelClassifier(self.blocks, weights=learned.weights, labelled=learned.labelled)
-        return learned
 
     # --- deposit ----------------------------------------------------------------------------------
 
@@ -184,14 +141,6 @@ class AgentMemory:
         entry = _Entry(named.kind, named.name, named.description, named.source, named.license)
         return self._deposit(entry, text, allow_inexact, cancellation)
 
-    def deposit_cards(self) -> int:
-        """Store the router's cards that names of this model lack (after an import); how many were read."""
-        if not isinstance(self.classifier, ChannelClassifier):
-            return 0
-        cards = [("", "")] + [(entry.name, entry.description) for entry in self.names() if entry.description]
-        with self.engine.lock:
-            return sum(self.classifier.deposit_card(*card).created for card in cards)
-
     def _deposit(
         self,
         entry: _Entry,
@@ -201,7 +150,7 @@ class AgentMemory:
         behind: str | None = None,
     ) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
-        above = None if behind is None else self._manifest(behind)
+        above = None if behind is None else self.routing.manifest(behind)
         before = len(prompt.prefix) if above is None else above.n_tokens
         check_window(before + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
         parent_id = self.blocks.id_of(prompt.prefix) if above is None else above.block_id
@@ -210,9 +159,7 @@ class AgentMemory:
         with self.engine.lock:
             parent = self.blocks.deposit(prompt.prefix, **how).manifest if above is None else above
             deposit = self.blocks.deposit(prompt.manual, parent=parent, **how)
-            if entry.description and isinstance(self.classifier, ChannelClassifier):
-                self.classifier.deposit_card("", "", allow_inexact=allow_inexact)
-                self.classifier.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
+            self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
         self.store.set_name(named, text)
         self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
         return deposit
@@ -238,121 +185,44 @@ class AgentMemory:
         except UnicodeEncodeError as error:
             raise UsageError(f"{entry.name[:40]!r} holds text that is no valid Unicode") from error
 
-    # --- what is there ----------------------------------------------------------------------------
+    # --- what is there, and what fits -------------------------------------------------------------
 
     def names(self) -> list[NamedBlock]:
         """The skills and texts stored for this model and these settings, by name."""
-        return self.store.names(fingerprint_id=self.blocks.fingerprint.id)
+        return self.routing.names()
 
-    def _named(self, name: str) -> NamedBlock:
-        stored = {entry.name: entry for entry in self.names()}
-        if name not in stored:
-            for entry in self.store.names():
-                difference = self._foreign(entry) if entry.name == name else None
-                if difference is not None:
-                    raise IncompatibleFingerprint(*difference)
-            raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
-        return stored[name]
-
-    def _manifest(self, name: str) -> Manifest:
-        block_id = self._named(name).block_id
-        manifest = self.store.manifest(block_id)
-        if manifest is None:
-            raise UnknownBlock(block_id, f"It is what {name!r} points to; deposit it again.")
-        return manifest
-
-    # --- a turn -----------------------------------------------------------------------------------
+    def candidates(self) -> dict[str, Candidate]:
+        """What a question is routed among: the names of this model with a description, by label."""
+        return self.routing.candidates()
 
     def route(self, question: str) -> Decision:
         """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
         with self.blocks.exclusive():
-            return self._route(question)
+            return self.routing.route(question)
 
-    def _route(self, question: str) -> Decision:
-        live, left_out = self._candidates()
-        decision = decide(self.classifier, question, live, self.fallback)
-        decision = decision.model_copy(update={"left_out": left_out}) if left_out else decision
-        self.decisions.append(question, live, decision)
-        return decision
+    def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
+        """Fit the router to labelled questions and keep what it learned beside the store, for this model.
 
-    def _route_within(self, question: str, skill: str) -> Decision:
-        """Which part or reference of a skill; if none fits, its manual alone, or no block where it was split."""
-        stored = {entry.name: entry for entry in self.names()}
-        inner = {name: self._text_of(entry) for name, entry in stored.items() if name.startswith(f"{skill}/")}
-        if not inner:
-            return given(self._named(skill).name)
-        cards = {name: Candidate(stored[name].description or summary(text), text) for name, text in inner.items()}
-        decision = decide(self.classifier, question, cards, self.fallback)
-        if decision.pick is None and skill in stored:
-            reason = decision.fallback or "nothing within the skill fits"
-            decision = decision.model_copy(update={"pick": skill, "fallback": f"{reason}: its manual alone"})
-        self.decisions.append(question, cards, decision)
-        return decision
-
-    def _decide(self, question: str, skill: str | Pick | Within | None) -> Decision:
-        if isinstance(skill, Pick):
-            return self._route(question)
-        if isinstance(skill, Within):
-            return self._route_within(question, skill.skill)
-        names = {entry.name for entry in self.names()} if skill is not None else set()
-        if skill is None or skill in names or not any(name.startswith(f"{skill}/") for name in names):
-            return given(skill)
-        return self._route_within(question, skill)  # it was split: no block is the whole of it
-
-    def candidates(self) -> dict[str, Candidate]:
-        """What a question is routed among: the names of this model with a description, by label."""
-        return self._candidates()[0]
-
-    def _candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
-        """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
-
-        As long as the store does not change they are those of the last time.
+        ``progress`` is passed the questions as they are worked on. Raises UsageError for a classifier that does not
+        learn.
         """
-        version = self.store.version()
-        if version is None or version != self._candidates_of[0]:
-            self._candidates_of = (version, self._find_candidates())
-        return self._candidates_of[1]
+        return self.routing.learn(questions, progress)
 
-    def _find_candidates(self) -> tuple[dict[str, Candidate], dict[str, str]]:
-        live: dict[str, Candidate] = {}
-        left_out: dict[str, str] = {}
-        for entry in self.store.names():
-            if not entry.description:
-                continue
-            try:
-                difference = self._foreign(entry)
-                if difference is not None:
-                    left_out[entry.name] = f"stored with {difference[0]} = {difference[1]}, here it is {difference[2]}"
-                    continue
-                live[entry.name] = Candidate(entry.description, self._text_of(entry))
-            except (StoreError, UsageError) as error:
-                left_out[entry.name] = error.message
-        return live, {name: reason for name, reason in left_out.items() if name not in live}
+    def deposit_cards(self) -> int:
+        """Store the router's cards that names of this model lack (after an import); how many were read."""
+        return self.routing.deposit_cards()
 
-    def _foreign(self, entry: NamedBlock) -> tuple[str, Any, Any] | None:
-        """The field by which the name's block is not of this engine, with both values; None if it is."""
-        if entry.fingerprint_id == self.blocks.fingerprint.id:
-            return None
-        manifest = self.store.manifest(entry.block_id)
-        return manifest.fingerprint.first_difference(self.blocks.fingerprint) if manifest else None
+    @property
+    def classifier(self) -> Classifier:
+        """The router's classifier."""
+        return self.routing.classifier
 
-    def _text_of(self, entry: NamedBlock) -> str:
-        """The text that a name stands for, to tell its block from others.
+    @property
+    def decisions(self) -> DecisionLog:
+        """The router's log."""
+        return self.routing.log
 
-        As the store keeps it; else the block's own tokens. Raises UnknownBlock, CorruptBlock, UsageError for foreign
-        token ids.
-        """
-        if not self.store.exists(entry.block_id):
-            raise UnknownBlock(entry.block_id, "Its name points to nothing; deposit it again.")
-        if entry.block_id not in self._texts:
-            text = self.store.text(entry.source_sha256) if entry.source_sha256 else None
-            self._texts[entry.block_id] = self._detokenised(entry.block_id) if text is None else text
-        return self._texts[entry.block_id]
-
-    def _detokenised(self, block_id: str) -> str:
-        manifest = self.store.manifest(block_id)
-        tokens = manifest.tokens if manifest else ()
-        return b"".join(map(self.engine.token_bytes, tokens)).decode("utf-8", "replace")
+    # --- a turn -----------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -406,7 +276,7 @@ class AgentMemory:
         return TurnInProgress(
             self.blocks,
             messages[-1].content if messages else "",
-            decide=lambda asked: self._decide(asked, skill),
+            decide=lambda asked: self.routing.decide(asked, skill),
             build=lambda pick: self.prompt(messages, pick),
             graft=graft,
         )
@@ -416,7 +286,7 @@ class AgentMemory:
         prompt = self._prompts.build(self.prefix, "", messages)
         if name is None:
             return prompt
-        manifest = self._manifest(name)
+        manifest = self.routing.manifest(name)
         if manifest.n_tokens - len(manifest.tokens) == len(prompt.prefix):
             return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
         chain = self.blocks.chain(manifest)

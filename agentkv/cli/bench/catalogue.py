@@ -42,7 +42,7 @@ def _show(result: dict[str, Any]) -> None:
         for when in ("first", "again"):
             found = [row["questions"][name][f"{when}_ms"] for row in result["counts"]]
             growth = result["growth"].get(name, {}).get(f"{when}_ms")
-            cells = [f"{one['median']:.3g} ms ({one['min']:.3g}–{one['max']:.3g})" for one in found]
+            cells = [f"{_ms(one['median'])} ms ({_ms(one['min'])}–{_ms(one['max'])})" for one in found]
             rows.append((name, when, *cells, "" if growth is None else f"{growth:.2f}"))
     columns = ("", "in a new process", *(f"{number:,} blocks" for number in counts), "growth")
     table(columns, rows, right=columns[2:])
@@ -50,3 +50,7 @@ def _show(result: dict[str, Any]) -> None:
         each = part["seconds"] / part["blocks"] * 1e3
         how = "with every fsync" if part["synced"] else "without fsync"
         say(f"created {count(part['blocks'], 'block')} {how}: {each:.1f} ms each", dim=True)
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

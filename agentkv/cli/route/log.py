@@ -55,7 +55,7 @@ def _again(memory: AgentMemory, entry: LoggedDecision) -> str:
     if library_sha256(candidates) != entry.library_sha256:
         return "another library now"
     with memory.blocks.exclusive():
-        again = decide(memory.classifier, entry.question, candidates, memory.fallback)
+        again = decide(memory.classifier, entry.question, candidates, memory.routing.fallback)
     if again.classifier != entry.decision.classifier:
         return f"another classifier now ({again.classifier})"
     if (again.raw_pick, again.pick) != (entry.decision.raw_pick, entry.decision.pick):

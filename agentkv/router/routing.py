@@ -1,0 +1,221 @@
+"""The router of a live store: which names there are, which block a question gets, on record and learned from.
+
+Knows names, candidates, the classifier, the log. Refuses to know prompts and generation. Not guaranteed: that a file
+which was changed in place since it was last read is noticed here; it is when its block is grafted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from agentkv.blocks import Blocks
+from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.records import Decision, Manifest, NamedBlock
+from agentkv.router.base import Candidate, Classifier
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.decision import Fallback, decide, given
+from agentkv.router.evaluate import Labelled
+from agentkv.router.learn import Learned, learn, load, save
+from agentkv.router.log import DecisionLog
+from agentkv.skills.split import summary
+from agentkv.store.files import DECISIONS, ROUTER
+
+Progress = Callable[[Iterable[Labelled]], Iterable[Labelled]]
+
+
+class Pick(Enum):
+    """Values of ``skill`` that are no name."""
+
+    ROUTE = "route"
+    """Ask the router."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """For ``skill``: ask the router, but only among what lies within this skill, its parts and references."""
+
+    skill: str
+
+
+class Routing:
+    """Names and decisions of one engine in one store. Decisions are made by whoever holds ``blocks.exclusive()``."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        classifier: Classifier | None = None,
+        fallback: Fallback = Fallback.NO_BLOCK,
+        log: DecisionLog | None = None,
+    ) -> None:
+        self._blocks, self._store, self._engine = blocks, blocks.store, blocks.engine
+        self._fingerprint = blocks.fingerprint
+        self._texts: dict[str, str] = {}
+        self._known: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
+        self.classifier: Classifier = classifier or self._default_classifier()
+        self.fallback = fallback
+        self.log = log or DecisionLog(self._store.root / DECISIONS)
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def names(self) -> list[NamedBlock]:
+        """The skills and texts stored for this model and these settings, by name."""
+        return self._store.names(fingerprint_id=self._fingerprint.id)
+
+    def find(self, name: str) -> NamedBlock | None:
+        """What is stored under a name for this model, or None; costs a file, not a list."""
+        found = (self._store.name(kind, name, self._fingerprint.id) for kind in ("skill", "text"))
+        return next((entry for entry in found if entry is not None), None)
+
+    def named(self, name: str) -> NamedBlock:
+        """The same, but raises UnknownSkill, or IncompatibleFingerprint if it is there for another model only."""
+        entry = self.find(name)
+        if entry is not None:
+            return entry
+        for other in self._store.names():
+            difference = self._foreign(other) if other.name == name else None
+            if difference is not None:
+                raise IncompatibleFingerprint(*difference)
+        stored = [known.name for known in self.names()]
+        raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
+
+    def manifest(self, name: str) -> Manifest:
+        """The manifest of what a name points to. Raises UnknownSkill, UnknownBlock, IncompatibleFingerprint."""
+        block_id = self.named(name).block_id
+        manifest = self._store.manifest(block_id)
+        if manifest is None:
+            raise UnknownBlock(block_id, f"It is what {name!r} points to; deposit it again.")
+        return manifest
+
+    # --- candidates -------------------------------------------------------------------------------
+
+    def candidates(self) -> dict[str, Candidate]:
+        """What a question is routed among: the names of this model with a description, by label."""
+        return self._all()[0]
+
+    def _all(self) -> tuple[dict[str, Candidate], dict[str, str]]:
+        """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
+
+        As long as the store does not change they are those of the last time.
+        """
+        version = self._store.version()
+        if version is None or version != self._known[0]:
+            self._known = (version, self._find())
+        return self._known[1]
+
+    def _find(self) -> tuple[dict[str, Candidate], dict[str, str]]:
+        live: dict[str, Candidate] = {}
+        left_out: dict[str, str] = {}
+        for entry in self._store.names():
+            if not entry.description:
+                continue
+            try:
+                difference = self._foreign(entry)
+                if difference is not None:
+                    left_out[entry.name] = f"stored with {difference[0]} = {difference[1]}, here it is {difference[2]}"
+                    continue
+                live[entry.name] = Candidate(entry.description, self._text_of(entry))
+            except (StoreError, UsageError) as error:
+                left_out[entry.name] = error.message
+        return live, {name: reason for name, reason in left_out.items() if name not in live}
+
+    def _foreign(self, entry: NamedBlock) -> tuple[str, Any, Any] | None:
+        """The field by which the name's block is not of this engine, with both values; None if it is."""
+        if entry.fingerprint_id == self._fingerprint.id:
+            return None
+        manifest = self._store.manifest(entry.block_id)
+        return manifest.fingerprint.first_difference(self._fingerprint) if manifest else None
+
+    def _text_of(self, entry: NamedBlock) -> str:
+        """The text that a name stands for, to tell its block from others.
+
+        As the store keeps it; else the block's own tokens. Raises UnknownBlock, CorruptBlock, UsageError for foreign
+        token ids.
+        """
+        if not self._store.exists(entry.block_id):
+            raise UnknownBlock(entry.block_id, "Its name points to nothing; deposit it again.")
+        if entry.block_id not in self._texts:
+            text = self._store.text(entry.source_sha256) if entry.source_sha256 else None
+            self._texts[entry.block_id] = self._detokenised(entry.block_id) if text is None else text
+        return self._texts[entry.block_id]
+
+    def _detokenised(self, block_id: str) -> str:
+        manifest = self._store.manifest(block_id)
+        tokens = manifest.tokens if manifest else ()
+        return b"".join(map(self._engine.token_bytes, tokens)).decode("utf-8", "replace")
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    def decide(self, question: str, skill: str | Pick | Within | None) -> Decision:
+        """The decision of a turn whose caller said ``skill``."""
+        if isinstance(skill, Pick):
+            return self.route(question)
+        if isinstance(skill, Within):
+            return self._within(question, skill.skill)
+        if skill is None or self.find(skill) is not None:
+            return given(skill)
+        if any(entry.name.startswith(f"{skill}/") for entry in self.names()):
+            return self._within(question, skill)  # it was split: no block is the whole of it
+        return given(skill)
+
+    def route(self, question: str) -> Decision:
+        """Which block this question gets, or none; on record before anything is made of it."""
+        live, left_out = self._all()
+        decision = decide(self.classifier, question, live, self.fallback)
+        decision = decision.model_copy(update={"left_out": left_out}) if left_out else decision
+        self.log.append(question, live, decision)
+        return decision
+
+    def _within(self, question: str, skill: str) -> Decision:
+        """Which part or reference of a skill; if none fits, its manual alone, or no block where it was split."""
+        stored = {entry.name: entry for entry in self.names()}
+        inner = {name: self._text_of(entry) for name, entry in stored.items() if name.startswith(f"{skill}/")}
+        if not inner:
+            return given(self.named(skill).name)
+        cards = {name: Candidate(stored[name].description or summary(text), text) for name, text in inner.items()}
+        decision = decide(self.classifier, question, cards, self.fallback)
+        if decision.pick is None and skill in stored:
+            reason = decision.fallback or "nothing within the skill fits"
+            decision = decision.model_copy(update={"pick": skill, "fallback": f"{reason}: its manual alone"})
+        self.log.append(question, cards, decision)
+        return decision
+
+    # --- learning ---------------------------------------------------------------------------------
+
+    def _default_classifier(self) -> ChannelClassifier:
+        """The channel classifier, with what was learned for this model and these settings."""
+        plain = ChannelClassifier(self._blocks)
+        known = load(self._store.root / ROUTER, self._fingerprint.id, f"{plain.name}/{plain.version}")
+        return ChannelClassifier(self._blocks, weights=known.weights, labelled=known.labelled) if known else plain
+
+    def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
+        """Fit the router to labelled questions and keep what it learned beside the store, for this model.
+
+        Raises UsageError for a classifier that does not learn.
+        """
+        if not isinstance(self.classifier, ChannelClassifier):
+            raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
+        plain = ChannelClassifier(self._blocks)
+        with self._blocks.exclusive():
+            how = () if progress is None else (progress,)
+            learned = learn(plain, questions, self.candidates(), self._fingerprint.id, *how)
+        save(learned, self._store.root / ROUTER)
+        self.classifier = ChannelClassifier(self._blocks, weights=learned.weights, labelled=learned.labelled)
+        return learned
+
+    def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> None:
+        """Store the card by which a name is routed, if the classifier goes by cards and there is a description."""
+        if description and isinstance(self.classifier, ChannelClassifier):
+            self.classifier.deposit_card("", "", allow_inexact=allow_inexact)
+            self.classifier.deposit_card(name, description, allow_inexact=allow_inexact)
+
+    def deposit_cards(self) -> int:
+        """Store the cards that names of this model lack (after an import); how many were read."""
+        if not isinstance(self.classifier, ChannelClassifier):
+            return 0
+        cards = [("", "")] + [(entry.name, entry.description) for entry in self.names() if entry.description]
+        with self._engine.lock:
+            return sum(self.classifier.deposit_card(*card).created for card in cards)
