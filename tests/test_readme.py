@@ -21,7 +21,7 @@ def run(code: str) -> str:
 
 
 def test_there_are_blocks() -> None:
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
     assert README.count("FIGURES-") == 0
 
 
@@ -33,8 +33,9 @@ def test_the_block_with_a_model_runs() -> None:
     assert re.search(r"restored=[1-9]", out)
 
 
-def test_the_block_with_the_fake_runs() -> None:
+def test_the_blocks_with_the_fake_run() -> None:
     run(BLOCKS[1])
+    assert run(BLOCKS[2]) == "10 skills read\n"
 
 
 def test_the_commands_of_the_table_exist() -> None:
@@ -48,7 +49,7 @@ def test_the_commands_of_the_table_exist() -> None:
         word for cell in re.findall(r"^\| (.*?) \|", table, re.M) for word in re.findall(r"`(?:agentkv )?(\w+)", cell)
     }
     assert named - {"command"} == {name for name in commands if not name.startswith("_")}
-    for group in ("models", "bench"):
+    for group in ("models", "bench", "pack", "skills"):
         listed = re.search(rf"`agentkv {group} ([\w\\|]+)`", table)
         assert listed is not None
         assert set(listed[1].replace("\\", "").split("|")) == set(commands[group].commands)
