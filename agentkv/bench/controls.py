@@ -89,6 +89,11 @@ def clear_cache(engine: LlamaEngine) -> None:
     engine.clear()
 
 
+def can_move(engine: LlamaEngine) -> bool:
+    """Whether llama.cpp can shift positions of this model; for some (M-RoPE) it ends the process instead."""
+    return bool(llama_cpp.llama_memory_can_shift(engine._memory))
+
+
 def move(engine: LlamaEngine, distance: int) -> None:
     """Shift the live context's positions by ``distance``, as stitching engines do; rotary keys are re-rotated."""
     llama_cpp.llama_memory_seq_add(engine._memory, 0, 0, -1, distance)

@@ -188,15 +188,15 @@ def _compare_samples(
     reference: Logits = np.load(folder / "fresh.npy", mmap_mode="r")
     others = {"one pass": "one_pass.npy", "one pass, cut unaligned": "unaligned.npy"}
     out = {name: _compare(reference, list(np.load(folder / file, mmap_mode="r"))) for name, file in others.items()}
-    for distance in (0, *DISTANCES):
+    from agentkv.bench.controls import can_move, move
+
+    for distance in (0, *(DISTANCES if can_move(engine) else ())):
         logits = []
         for sample in samples:
             manifest = blocks.store.manifest(sample["block"])
             assert manifest is not None
             blocks.graft(manifest)
             if distance:
-                from agentkv.bench.controls import move
-
                 move(engine, distance)
             logits.append(engine.extend(sample["turn"]))
         out[str(distance)] = _compare(reference, logits)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from agentkv.errors import AgentKVError, WorkerFailed
@@ -16,10 +18,20 @@ from agentkv.errors import AgentKVError, WorkerFailed
 _PREFIX = "agentkv.bench."
 
 
-def in_new_process(target: str, payload: dict[str, Any]) -> Any:
-    """Call ``module:function`` below ``agentkv.bench`` with ``payload`` in a new interpreter; its JSON result."""
+def in_new_process(target: str, payload: dict[str, Any], environment: Mapping[str, str] | None = None) -> Any:
+    """Call ``module:function`` below ``agentkv.bench`` with ``payload`` in a new interpreter; its JSON result.
+
+    ``environment`` is laid over this process's own. Raises WorkerFailed.
+    """
     command = [sys.executable, "-m", "agentkv.bench.process", target]
-    done = subprocess.run(command, input=json.dumps(payload), stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command,
+        input=json.dumps(payload),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, **(environment or {})},
+    )
     if done.returncode != 0:
         raise WorkerFailed(target, done.returncode)
     return json.loads(done.stdout)

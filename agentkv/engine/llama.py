@@ -77,6 +77,9 @@ class LlamaEngine:
         self._lock = threading.RLock()
         self._tokens: list[int] = []
         self._restored = 0
+        # A recurrent cache begins at its old rows times zero, which may be minus zero: then one block would have two
+        # states, so its data is zeroed. Attention gives old rows the weight zero, and they cost nothing.
+        self._has_recurrence = False
         self._no_cancel = Cancellation()
         self._context: Any = None
         self._batch: Any = None
@@ -171,6 +174,7 @@ class LlamaEngine:
         blob = self._native_state()
         found = blobs.parse(blob, 1, window)
         self._recurrent = blobs.recurrent_fields(blob, found, 1)
+        self._has_recurrence = any(section.kind != "attention" for section in found.sections)
         self.clear()
         self.counters = Counters()
         return found
@@ -291,7 +295,7 @@ class LlamaEngine:
         """See :class:`agentkv.Engine`."""
         with self._lock:
             self._open()
-            llama_cpp.llama_memory_clear(self._memory, False)
+            llama_cpp.llama_memory_clear(self._memory, self._has_recurrence)
             self._tokens, self._restored = [], 0
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:

@@ -226,6 +226,21 @@ def test_recurrent_contexts_cannot_be_cut_and_say_so(open_tiny: Open, name: str)
     assert len(engine.tokens) == 50
 
 
+@pytest.mark.parametrize("name", ["mamba", "mamba2", "rwkv7", "jamba", "lfm2", "qwen35", "llama", "gemma3"])
+def test_a_block_has_one_state_whatever_turn_was_before(open_tiny: Open, name: str) -> None:
+    engine = open_tiny(name)
+    for n in (1, 2, 3, 40):
+        engine.clear()
+        engine.extend(text(n))
+        first = engine.capture().blob.copy()
+        for seed in range(3):
+            engine.clear()
+            engine.extend(text(70, 5 + seed))
+            engine.clear()
+            engine.extend(text(n))
+            assert np.array_equal(engine.capture().blob, first), (n, seed)
+
+
 def test_capture_after_capture_of_a_recurrent_context(open_tiny: Open) -> None:
     """The copy that a capture shares out is left behind by the next token; the next capture takes it back."""
     engine = open_tiny("jamba")

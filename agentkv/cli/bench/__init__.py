@@ -6,7 +6,17 @@ from __future__ import annotations
 
 import typer
 
-from agentkv.cli.bench import answers, architectures, catalogue, exactness, integrity, restore, size, subsidy
+from agentkv.cli.bench import (
+    answers,
+    architectures,
+    catalogue,
+    exactness,
+    integrity,
+    portability,
+    restore,
+    size,
+    subsidy,
+)
 
 __all__ = ["app"]
 
@@ -20,5 +30,6 @@ for _command in (
     restore.restore,
     catalogue.catalogue,
     integrity.integrity,
+    portability.portability,
 ):
     app.command()(_command)
