@@ -21,9 +21,12 @@ def test_planes_put_the_highest_byte_of_each_element_first() -> None:
 @pytest.mark.parametrize("count", [0, 1, 7, 4096])
 def test_merging_undoes_splitting(width: int, count: int) -> None:
     raw = np.frombuffer(np.random.default_rng(count).bytes(width * count), np.uint8)
-    out = np.zeros(raw.size, np.uint8)
-    merge_planes(split_planes(raw, width), width, out)
-    assert out.tobytes() == raw.tobytes()
+    for offset in (0, 1):  # where in memory makes no difference
+        out = np.zeros(raw.size + offset, np.uint8)[offset:]
+        merge_planes(split_planes(raw, width), width, out)
+        assert out.tobytes() == raw.tobytes()
+        shifted = np.concatenate([np.zeros(offset, np.uint8), raw])[offset:]
+        assert split_planes(shifted, width).tobytes() == split_planes(raw, width).tobytes()
 
 
 def test_planes_compress_half_precision_numbers_better_than_zstd_alone() -> None:
