@@ -419,12 +419,13 @@ def variants(sections: Sequence[Section], segments: Segments) -> list[dict[str, 
 
 
 def _by_channel(segments: Segments, pieces: list[list[Elements]]) -> float:
-    """Entropy of the high bytes in bytes, a table for each layer's each channel."""
+    """Entropy of the live rows' high bytes in bytes, a table for each layer's each channel."""
     total = 0.0
     for section in sorted({ref.section for ref, _ in segments}):
         mine = [piece for (ref, _), piece in zip(segments, pieces, strict=True) if ref.section == section]
         for layer in zip(*mine, strict=True):
-            high = np.concatenate(layer) >> 8
+            rows = np.concatenate(layer)
+            high = rows[rows.any(axis=1)] >> 8  # masked rows are zero, and would need no table
             total += sum(_entropy(high[:, channel]) for channel in range(high.shape[1]))
     return total
 

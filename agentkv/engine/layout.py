@@ -370,7 +370,7 @@ class Assembly:
 
     def __init__(self, layout: StateLayout, n_tokens: int) -> None:
         self.layout, self.n_tokens = layout, n_tokens
-        self.blob: Blob = np.empty(blob_bytes(layout, n_tokens), np.uint8)
+        self.blob: Blob = np.zeros(blob_bytes(layout, n_tokens), np.uint8)
         self._runs: dict[int, list[_Run]] = {}
         self._fixed: dict[int, int] = {}
         indices = iter([i for i, section in enumerate(layout.sections) if section.kind != "attention"])
@@ -391,12 +391,14 @@ class Assembly:
             self.blob[offset : offset + raw.nbytes] = raw
             return
         at = 0
+        is_blank = not raw.any()  # as the blob is: most of a long windowed state is not written at all
         for run in self._runs[ref.section]:
             target = _slice(self.blob, run, self.n_tokens, ref.start, ref.stop)
             size = target.size
             if at + size > raw.nbytes:
                 raise InvalidState("a segment that is too short for its positions")
-            target[...] = raw[at : at + size].reshape(target.shape)
+            if not is_blank:
+                target[...] = raw[at : at + size].reshape(target.shape)
             at += size
         if at != raw.nbytes:
             raise InvalidState("a segment that is too long for its positions")

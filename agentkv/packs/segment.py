@@ -48,7 +48,7 @@ def decode_segment(file: Bytes, ref: SegmentRef) -> Bytes:
     payload = file[HEADER_BYTES : file.size - TRAILER_BYTES]
     if hashlib.sha256(file[: file.size - TRAILER_BYTES].data).digest() != file[file.size - TRAILER_BYTES :].tobytes():
         raise Malformed("the bytes do not have the SHA-256 in the trailer")
-    if header.codec is not Codec.RAW:
+    if header.codec in (Codec.ZSTD, Codec.PLANES):
         codecs.check_frame(payload, ref.n_bytes)
     out = np.empty(ref.n_bytes, np.uint8)
     codecs.decode(payload, header.codec, header.element_bytes, out)

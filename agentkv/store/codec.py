@@ -1,4 +1,4 @@
-"""Raw bytes to stored payload and back: as they are, zstd, or byte planes + zstd.
+"""Raw bytes to stored payload and back: as they are, zstd, byte planes + zstd, or nothing where all are zero.
 
 Knows nothing of files or hashes. Byte planes put all first bytes of the elements together, then all second
 ones, the highest first: the sign and exponent bytes of floats compress, the mantissa bytes do not, and apart
@@ -57,7 +57,12 @@ scratch = Scratch()
 
 
 def encode(raw: Bytes, element_bytes: int, codec: Codec, level: int) -> tuple[Codec, bytes | memoryview]:
-    """The codec really used and the payload; ``RAW`` where the asked one does not make it smaller."""
+    """The codec really used and the payload; ``RAW`` where the asked one does not make it smaller.
+
+    Zeros alone, such as the rows that a sliding window masks, are no payload at all, whatever is asked for.
+    """
+    if raw.size and not raw.any():
+        return Codec.ZEROS, b""
     if codec is Codec.PLANES and (element_bytes == 1 or raw.size % element_bytes):
         codec = Codec.ZSTD
     if codec is not Codec.RAW and raw.size:
@@ -74,6 +79,10 @@ def decode(payload: Bytes, codec: Codec, element_bytes: int, out: Bytes) -> None
         if payload.size != out.size:
             raise Malformed(f"{payload.size:,} raw bytes stored, {out.size:,} expected")
         out[:] = payload
+    elif codec is Codec.ZEROS:
+        if payload.size:
+            raise Malformed(f"{payload.size:,} bytes stored for zeros")
+        out[:] = 0
     elif codec is Codec.ZSTD:
         _decompress(payload, out)
     else:

@@ -61,6 +61,7 @@ class Codec(IntEnum):
     RAW = 0
     ZSTD = 1
     PLANES = 2
+    ZEROS = 3
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,8 @@ def read_header(data: bytes, ref: SegmentRef, file_bytes: int) -> SegmentHeader:
     header = SegmentHeader(Codec(codec), element_bytes, raw, stored, ref.sha256)
     if header.codec is Codec.PLANES and (element_bytes == 1 or raw % element_bytes):
         raise Malformed(f"byte planes of {raw:,} bytes in {element_bytes}-byte elements")
-    if stored != raw if header.codec is Codec.RAW else stored >= raw:
+    fits = {Codec.RAW: stored == raw, Codec.ZEROS: stored == 0 < raw}.get(header.codec, stored < raw)
+    if not fits:
         raise Malformed(f"{stored:,} stored for {raw:,} raw bytes with codec {header.codec.name.lower()}")
     if header.file_bytes != file_bytes:
         raise Malformed(f"{file_bytes:,} bytes, the header says {header.file_bytes:,}")

@@ -156,8 +156,9 @@ class FileSegmentStore:
         with self._open(ref) as segment:
             if segment is None:
                 return None
-            out = np.empty(ref.n_bytes, np.uint8)
-            segment.decode(out, deep=deep)
+            blank = segment.header.codec is Codec.ZEROS  # from the system, which gives zeros without writing them
+            out = np.zeros(ref.n_bytes, np.uint8) if blank else np.empty(ref.n_bytes, np.uint8)
+            segment.decode(out, deep=deep, blank=blank)
             return out
 
     def get_into(self, ref: SegmentRef, out: Bytes, *, deep: bool = False) -> bool:
@@ -255,12 +256,15 @@ class _OpenSegment:
         self.must_hash = always or fsio.identity_of(info) not in _verified
         self._file, self._head, self._identity = file, bytes(head), fsio.identity_of(info)
 
-    def decode(self, out: Bytes, *, deep: bool) -> None:
-        """Fill ``out``, which has the raw length. ``deep`` hashes what was read and what was decoded."""
+    def decode(self, out: Bytes, *, deep: bool, blank: bool = False) -> None:
+        """Fill ``out``, which has the raw length and, if ``blank``, only zeros.
+
+        ``deep`` hashes what was read and what was decoded.
+        """
         header = self.header
         direct = header.codec is Codec.RAW
         payload = self._payload(out if direct else scratch.buffer("payload", header.stored_bytes), force=deep)
-        if not direct:
+        if not direct and not (blank and header.codec is Codec.ZEROS):
             codecs.decode(payload, header.codec, header.element_bytes, out)
         if deep and hashlib.sha256(out.data).hexdigest() != header.sha256:
             raise Malformed("the decoded bytes have another SHA-256")

@@ -39,19 +39,35 @@ def test_planes_compress_half_precision_numbers_better_than_zstd_alone() -> None
 
 @pytest.mark.parametrize(("width", "size"), [(1, 4096), (2, 4095), (4, 4098)])
 def test_what_has_no_whole_elements_is_not_split(width: int, size: int) -> None:
-    codec, payload = encode(np.zeros(size, np.uint8), width, Codec.PLANES, 1)
+    codec, payload = encode(np.ones(size, np.uint8), width, Codec.PLANES, 1)
     assert codec is Codec.ZSTD
-    out = np.ones(size, np.uint8)
+    out = np.zeros(size, np.uint8)
     decode(np.frombuffer(payload, np.uint8), codec, width, out)
+    assert out.all()
+
+
+@pytest.mark.parametrize("asked", [Codec.RAW, Codec.ZSTD, Codec.PLANES])
+def test_zeros_are_no_payload(asked: Codec) -> None:
+    codec, payload = encode(np.zeros(4096, np.uint8), 2, asked, 1)
+    assert (codec, memoryview(payload).nbytes) == (Codec.ZEROS, 0)
+    out = np.ones(4096, np.uint8)
+    decode(np.empty(0, np.uint8), Codec.ZEROS, 2, out)
     assert not out.any()
+    with pytest.raises(Malformed):
+        decode(np.zeros(1, np.uint8), Codec.ZEROS, 2, out)
+    one = np.zeros(4096, np.uint8)
+    one[-1] = 1
+    assert encode(one, 2, asked, 1)[0] is asked
+    assert encode(one[:0], 2, asked, 1)[0] is Codec.RAW
 
 
 def test_a_large_segment_does_not_stay_in_scratch() -> None:
     raw = np.zeros(40 << 20, np.uint8)
+    raw[0] = 1
     codec, payload = encode(raw, 2, Codec.PLANES, 1)
     out = np.ones(raw.size, np.uint8)
     decode(np.frombuffer(payload, np.uint8), codec, 2, out)
-    assert not out.any()
+    assert np.array_equal(out, raw)
 
 
 def test_raw_of_another_length_is_malformed() -> None:

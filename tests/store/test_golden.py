@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agentkv.hashing import sha256
@@ -52,6 +53,12 @@ GOLDEN_PLANES = bytes.fromhex(
     "414b565345470d0a010002020000000080000000000000001600000000000000129d3847051aca1c12547e907c0c30c4"
     "38bb7736a57dc5ce86f42a71722a614a28b52ffd20806d00002000003c0003100094a4b9221693ecea428c42e7696d11"
     "3fa25510a59b7eca5b786c9d8020c2441f358215bca9"
+)
+
+BLANK_DIGEST = "38723a2e5e8a17aa7950dc008209944e898f69a7bd10a23c839d341e935fd5ca"
+GOLDEN_ZEROS = bytes.fromhex(
+    "414b565345470d0a01000302000000008000000000000000000000000000000038723a2e5e8a17aa7950dc008209944e"
+    "898f69a7bd10a23c839d341e935fd5ca3950fca5f4961f3b9d7075e8869fb124c5d1302d7550d55958d43a2b8743186b"
 )
 
 BLOCK_ID = "082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e"
@@ -162,6 +169,23 @@ def test_a_segment_in_planes_is_read_as_ever(tmp_path: Path, codec: str) -> None
     found = store.get(ref, deep=True)
     assert found is not None
     assert found.tobytes() == ZEROS
+
+
+@pytest.mark.parametrize("codec", ["planes", "zstd", "raw"])
+def test_a_segment_of_zeros_is_written_and_read_as_ever(tmp_path: Path, codec: str) -> None:
+    store = FileSegmentStore(tmp_path / "segments", codec=codec)
+    ref = SegmentRef(section=0, start=0, stop=3, sha256=BLANK_DIGEST, n_bytes=128, element_bytes=2)
+    assert sha256(bytes(128)) == BLANK_DIGEST
+    store.put(ref, bytes(128))
+    path = tmp_path / "segments" / BLANK_DIGEST[:2] / f"{BLANK_DIGEST}.seg"
+    assert path.read_bytes() == GOLDEN_ZEROS
+    for deep in (False, True):
+        found = store.get(ref, deep=deep)
+        assert found is not None
+        assert found.tobytes() == bytes(128)
+    out = np.ones(128, np.uint8)
+    assert store.get_into(ref, out)
+    assert not out.any()
 
 
 def test_a_manifest_and_a_name_are_written_and_read_as_ever() -> None:
