@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "smollm2-135m"
 FAKE = "fake"
+CODEC = "AGENTKV_CODEC"
 _FAKE_WINDOW = 1 << 16
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
@@ -85,10 +87,16 @@ def store_path(store: Path | None) -> Path:
 
 @contextlib.contextmanager
 def open_store(store: Path | None, *, create: bool = False) -> Iterator[BlockStore]:
-    """The store; made now only where a command writes. Raises StoreUnusable, StoreFormatError."""
+    """The store; made now only where a command writes. Raises StoreUnusable, StoreFormatError.
+
+    AGENTKV_CODEC says how new segments are stored: ``planes``, ``zstd`` or ``raw``, with zstd's level as ``planes:9``.
+    """
     from agentkv.store.catalog import BlockStore
 
-    with BlockStore(store_path(store), create=create) as opened:
+    codec, _, level = os.environ.get(CODEC, "planes").partition(":")
+    if level and not level.isdecimal():
+        raise UsageError(f"{CODEC} is {codec}:{level}; the level is a number, as in planes:9")
+    with BlockStore(store_path(store), create=create, codec=codec, level=int(level or 1)) as opened:
         yield opened
 
 

@@ -149,3 +149,25 @@ def test_a_read_only_store_can_be_read(filled: Run, skills: Path, store: Path) -
     finally:
         for folder in folders:
             folder.chmod(0o755)
+
+
+@pytest.mark.parametrize(("codec", "number"), [("planes", 2), ("zstd:19", 1), ("raw", 0)])
+def test_the_codec_of_new_segments_is_a_setting(
+    run: Run, skills: Path, store: Path, monkeypatch: pytest.MonkeyPatch, codec: str, number: int
+) -> None:
+    monkeypatch.setenv("AGENTKV_CODEC", codec)
+    assert run("deposit", skills).exit_code == 0
+    used = {path.read_bytes()[10] for path in (store / "segments").rglob("*.seg")}
+    assert used <= {0, 3} | {number}
+    assert number in used
+    monkeypatch.setenv("AGENTKV_CODEC", "planes:9")
+    assert run("verify").exit_code == 0
+
+
+@pytest.mark.parametrize("codec", ["lz4", "planes:fast", "planes:99"])
+def test_a_codec_that_there_is_not_is_refused(
+    run: Run, skills: Path, store: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    monkeypatch.setenv("AGENTKV_CODEC", codec)
+    assert run("deposit", skills).exit_code == 2
+    assert not store.exists() or not list(store.rglob("*.seg"))
