@@ -325,12 +325,13 @@ class OverBudget(StoreError):
 
     exit_code = 48
 
-    def __init__(self, needed: int, budget: int, kept: int) -> None:
-        super().__init__(
-            f"the block takes {needed:,} bytes; the store's budget is {budget:,}, of which pinned blocks hold "
-            f"{kept:,}. Nothing was stored. Raise it with `agentkv gc --set-budget SIZE`, or unpin something."
+    def __init__(self, needed: int, budget: int, kept: int, evicted: str | None = None) -> None:
+        what = f"{needed:,} bytes are needed; the store's budget is {budget:,}, of which pinned blocks hold {kept:,}"
+        end = (
+            "Nothing was stored" if evicted is None else f"{evicted!r} was stored and went again for what came after it"
         )
-        self.needed, self.budget, self.kept = needed, budget, kept
+        super().__init__(f"{what}. {end}. Raise it with `agentkv gc --set-budget SIZE`, or unpin something.")
+        self.needed, self.budget, self.kept, self.evicted = needed, budget, kept, evicted
 
 
 class PackError(AgentKVError):

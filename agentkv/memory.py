@@ -155,13 +155,15 @@ class AgentMemory:
         check_window(before + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
         parent_id = self.blocks.id_of(prompt.prefix) if above is None else above.block_id
         named = self._name_record(entry, text, self.blocks.id_of(prompt.manual, parent_id))
+        if entry.kind == "text" and self.store.name("skill", entry.name, named.fingerprint_id) is not None:
+            raise UsageError(f"{entry.name!r} is the name of a skill. Choose another, or run `agentkv rm` on it first.")
         how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
-        with self.engine.lock:
+        with self.engine.lock, self.store.holding():  # a card must not make its own manual go
             parent = self.blocks.deposit(prompt.prefix, **how).manifest if above is None else above
             deposit = self.blocks.deposit(prompt.manual, parent=parent, **how)
             self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
-        self.store.set_name(named, text)
-        self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
+            self.store.set_name(named, text)
+            self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
         return deposit
 
     def _name_record(self, entry: _Entry, text: str, block_id: str) -> NamedBlock:

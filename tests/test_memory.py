@@ -14,6 +14,7 @@ from agentkv.errors import (
     IncompatibleFingerprint,
     InexactBlock,
     InvalidManual,
+    OverBudget,
     UnknownSkill,
     UsageError,
     WindowOverflow,
@@ -385,3 +386,30 @@ def test_a_text_of_another_models_store_is_deposited_anew_under_its_name(memory:
     assert [getattr(copy, field) for field in same] == [getattr(entry, field) for field in same]
     assert other.ask("Code?", skill="vault").text == VAULTS["site-1"]
     assert other.deposit_cards() == 0
+
+
+def test_a_card_does_not_make_its_own_manual_go(tmp_path: Path) -> None:
+    engine = FakeEngine(replies=vault_reply)
+    alone = AgentMemory(tmp_path / "alone", engine)
+    alone.deposit_text("site-1", f"The code is {VAULTS['site-1']}.", "The vault of site-1.")
+    whole = alone.store.evict(10**9, dry_run=True).stored
+    for budget in range(whole // 8, whole + whole // 8, whole // 8):
+        memory = AgentMemory(BlockStore(tmp_path / str(budget), budget_bytes=budget), engine)
+        try:
+            memory.deposit_text("site-1", f"The code is {VAULTS['site-1']}.", "The vault of site-1.")
+        except OverBudget:
+            assert budget < whole
+            assert memory.names() == []
+            assert list(memory.store.block_ids()) == []
+        else:
+            assert budget >= whole
+            assert memory.ask("Code?", skill="site-1").text == VAULTS["site-1"]
+
+
+def test_a_text_does_not_take_the_name_of_a_skill(memory: AgentMemory, tmp_path: Path) -> None:
+    memory.deposit_skill(skill(tmp_path, "vault", "The code is 1."))
+    with pytest.raises(UsageError, match="the name of a skill"):
+        memory.deposit_text("vault", "lunch notes")
+    (entry,) = memory.names()
+    assert entry.kind == "skill"
+    assert memory.engine.counters.decoded > 0

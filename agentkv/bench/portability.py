@@ -16,6 +16,7 @@ from typing import Any
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import origin, say
 from agentkv.engine.base import Engine
+from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import GuaranteeViolated
 from agentkv.hashing import canonical_json, file_sha256, sha256
 from agentkv.memory import AgentMemory
@@ -69,7 +70,8 @@ def check(result: dict[str, Any]) -> None:
 
 def elsewhere(payload: dict[str, Any]) -> dict[str, Any]:
     """What the other process finds; it has its own environment already, and takes on what is left here."""
-    engine = _engine(payload["model"], payload["threads"])  # its file may be the first user's only
+    engine = _engine(payload["model"], payload["threads"])  # its file may be the first user's only, and what Python
+    PromptBuilder(engine)  # loads late for templates too
     folder = Path(payload["folder"])
     folder.mkdir()
     user = _become_another(folder)

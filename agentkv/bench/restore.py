@@ -18,7 +18,8 @@ nothing; cold is cold for this kernel only.
 The recommended setting has the least *time × bytes*. Time: the geometric mean, over all sizes, of what a graft takes
 (assembly + native set) cold with all hashes, as after a restart, and warm again, as in a running process; each against
 the fastest setting there. Bytes: the geometric mean of stored bytes against the smallest. So a setting that is 10 %
-slower has to save 10 % of the disk. Without cold figures, warm with all hashes stands in.
+slower has to save 10 % of the disk. Without cold figures, warm with all hashes stands in. ``by_mode`` is the same
+product for each way of reading alone, so that it can be seen which of them decides.
 
 Enforced: what comes back is the same, byte for byte. Aims, reported: ``AIMS``. ``synthetic`` needs no model: random
 half floats whose exponents are spread as a real model's; then there is no native set.
@@ -387,26 +388,40 @@ def recommend(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     names = [way["setting"] for way in rows[0]["settings"]] if rows else []
     if not names:
         raise UsageError("nothing was measured")
-    time_of: dict[str, list[float]] = {name: [] for name in names}
+    time_of: dict[str, dict[str, list[float]]] = {}
     bytes_of: dict[str, list[float]] = {name: [] for name in names}
     for row in rows:
         native = row["native_ms"]["median"] if row["native_ms"] else 0.0
         ways = {way["setting"]: way for way in row["settings"]}
-        cold = all("cold first" in way["modes"] for way in ways.values())
-        for mode in ("cold first" if cold else "warm first", "warm again"):
-            taken = {name: ways[name]["modes"][mode]["ms"]["median"] + native for name in names}
-            for name in names:
-                time_of[name].append(taken[name] / min(taken.values()))
+        for mode in ways[names[0]]["modes"]:
+            taken = {
+                name: ways[name]["modes"][mode]["ms"]["median"] + native
+                for name in names
+                if mode in ways[name]["modes"]
+            }
+            for name, ms in taken.items():
+                time_of.setdefault(mode, {}).setdefault(name, []).append(ms / min(taken.values()))
         least = min(way["stored_bytes"] for way in ways.values())
         for name in names:
             bytes_of[name].append(ways[name]["stored_bytes"] / least)
-    scores = {name: (_mean(time_of[name]), _mean(bytes_of[name])) for name in names}
-    best = min(names, key=lambda name: scores[name][0] * scores[name][1])
+    whole = [mode for mode, by in time_of.items() if all(len(by.get(name, ())) == len(rows) for name in names)]
+    cold = "cold first" if "cold first" in whole else "warm first"
+    sizes = {name: _mean(values) for name, values in bytes_of.items()}
+    slower = {name: _mean([*time_of[cold][name], *time_of["warm again"][name]]) for name in names}
+    best = min(names, key=lambda name: slower[name] * sizes[name])
     return {
         "setting": best,
         "default": default_setting(),
         "agrees": best == default_setting(),
-        "scores": {name: {"time": t, "bytes": b, "time × bytes": t * b} for name, (t, b) in scores.items()},
+        "scores": {
+            name: {
+                "time": slower[name],
+                "bytes": sizes[name],
+                "time × bytes": slower[name] * sizes[name],
+                "by_mode": {mode: _mean(time_of[mode][name]) * sizes[name] for mode in whole},
+            }
+            for name in names
+        },
     }
 
 

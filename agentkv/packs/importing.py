@@ -68,8 +68,8 @@ def import_pack(
     ``fingerprint``: the engine's that is to use them (``engine.fingerprint()``), or None to store them for whatever
     engine they are of. ``trust``: the key store, by default the user's. ``replace``: point names that other blocks
     have to the pack's. A block that is there stays as it is. Raises InvalidPack, BadSignature, UntrustedPack,
-    IncompatibleFingerprint, NameConflict, each with the store untouched; StoreFull and StoreReadError with whole
-    blocks left: run it again.
+    IncompatibleFingerprint, NameConflict, OverBudget, each with the store untouched; StoreFull and StoreReadError with
+    whole blocks left: run it again.
     """
     with contextlib.ExitStack() as stack:
         opened = pack if isinstance(pack, Pack) else stack.enter_context(open_pack(pack, store_limits=store.limits))
@@ -100,8 +100,9 @@ def store_pack(
         require_fingerprint(contents, fingerprint)
     fresh, known_names, obsolete = plan_names(pack.path, contents.names, store, replace=replace)
     texts = {named.source_sha256: pack.text(named.source_sha256) for named in fresh if named.source_sha256}
+    store.require_room(_missing_bytes(pack, store))
     done = _Done()
-    with _told_what_stays(done):
+    with _told_what_stays(done), store.holding():
         _put_blocks(pack, contents, verdict, store, done, progress)
         for named in fresh:
             store.set_name(named, texts.get(named.source_sha256 or ""))
@@ -169,6 +170,17 @@ def _difference(old: NamedBlock, new: NamedBlock) -> str:
 
 
 # --- blocks ---------------------------------------------------------------------------------------
+
+
+def _missing_bytes(pack: Pack, store: BlockStore) -> int:
+    """What the pack's segments and manifests will add to the store, about: its codec may be another."""
+    is_there = {"segments": store.segments.has, "manifests": store.exists}
+    total = 0
+    for member in pack.index.members:
+        folder, _, name = member.name.partition("/")
+        if folder in is_there and not is_there[folder](name.partition(".")[0]):
+            total += member.size
+    return total
 
 
 def _put_blocks(

@@ -16,22 +16,28 @@ from pydantic import ValidationError
 from agentkv import fsio
 from agentkv.errors import CorruptBlock
 from agentkv.hashing import canonical_json
-from agentkv.records import Record, Sha256
+from agentkv.records import Count, Record, Sha256
 from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.evaluate import Labelled
-from agentkv.router.weights import Rows, Weights, fit
+from agentkv.router.weights import Rows, Weights, fit, held_out
 
 _LIMIT = 16 << 20
 
 
 class Learned(Record):
-    """What a router of one fingerprint has learned: its weights, and the questions by label that it compares with."""
+    """What a router of one fingerprint has learned: its weights, and the questions by label that it compares with.
+
+    ``right_before`` and ``right_after``: of the ``weights.fitted_on`` questions, how many the weights it began with got
+    right, and how many weights that were fitted without them. If that was fewer, the weights stayed as they were.
+    """
 
     format: Literal[1] = 1
     fingerprint_id: Sha256
     classifier: str
     weights: Weights
+    right_before: Count
+    right_after: Count
     labelled: dict[str, list[str]]
 
 
@@ -56,9 +62,16 @@ def learn(
             examples.append((known.rows, None))
         elif question.label in known.labels:
             examples.append((known.rows, known.labels.index(question.label)))
-    weights = fit(examples, classifier.weights) if examples else classifier.weights
-    name = f"{classifier.name}/{classifier.version}"
-    return Learned(fingerprint_id=fingerprint_id, classifier=name, weights=weights, labelled=labelled)
+    before, after = held_out(examples, classifier.weights)
+    weights = fit(examples, classifier.weights) if examples and after >= before else classifier.weights
+    return Learned(
+        fingerprint_id=fingerprint_id,
+        classifier=f"{classifier.name}/{classifier.version}",
+        weights=weights,
+        right_before=before,
+        right_after=after,
+        labelled=labelled,
+    )
 
 
 def by_label(questions: Sequence[Labelled]) -> dict[str, list[str]]:
@@ -81,6 +94,11 @@ def save(learned: Learned, folder: Path) -> Path:
     path = folder / f"{learned.fingerprint_id}.json"
     fsio.write_durably(path, [canonical_json(learned.model_dump(mode="json")) + b"\n"])
     return path
+
+
+def forget(folder: Path, fingerprint_id: str) -> bool:
+    """Remove the file; False if nothing was learned."""
+    return fsio.remove_file(folder / f"{fingerprint_id}.json", sync_parent=True)
 
 
 def load(folder: Path, fingerprint_id: str, classifier: str) -> Learned | None:

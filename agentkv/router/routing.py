@@ -6,6 +6,7 @@ which was changed in place since it was last read is noticed here; it is when it
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,13 +14,13 @@ from enum import Enum
 from typing import Any
 
 from agentkv.blocks import Blocks
-from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.errors import CorruptBlock, IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import Fallback, decide, given
 from agentkv.router.evaluate import Labelled
-from agentkv.router.learn import Learned, learn, load, save
+from agentkv.router.learn import Learned, forget, learn, load, save
 from agentkv.router.log import DecisionLog
 from agentkv.skills.split import summary
 from agentkv.store.files import DECISIONS, ROUTER
@@ -188,7 +189,9 @@ class Routing:
     def _default_classifier(self) -> ChannelClassifier:
         """The channel classifier, with what was learned for this model and these settings."""
         plain = ChannelClassifier(self._blocks)
-        known = load(self._store.root / ROUTER, self._fingerprint.id, f"{plain.name}/{plain.version}")
+        known = None
+        with contextlib.suppress(CorruptBlock):  # it is made again by `agentkv route learn`; no block depends on it
+            known = load(self._store.root / ROUTER, self._fingerprint.id, f"{plain.name}/{plain.version}")
         return ChannelClassifier(self._blocks, weights=known.weights, labelled=known.labelled) if known else plain
 
     def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
@@ -205,6 +208,13 @@ class Routing:
         save(learned, self._store.root / ROUTER)
         self.classifier = ChannelClassifier(self._blocks, weights=learned.weights, labelled=learned.labelled)
         return learned
+
+    def forget(self) -> bool:
+        """Drop what was learned for this model; False if nothing was."""
+        gone = forget(self._store.root / ROUTER, self._fingerprint.id)
+        if isinstance(self.classifier, ChannelClassifier):
+            self.classifier = ChannelClassifier(self._blocks)
+        return gone
 
     def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> None:
         """Store the card by which a name is routed, if the classifier goes by cards and there is a description."""

@@ -54,17 +54,52 @@ def probability(scores: Sequence[float], index: int) -> float:
     return float(powers[index] / powers.sum())
 
 
-def fit(examples: Sequence[tuple[Rows, int | None]], start: Weights) -> Weights:
+Examples = Sequence[tuple[Rows, int | None]]
+"""Questions as feature rows, shape (n, 4), with the index of the right one, None for none of them."""
+
+
+def fit(examples: Examples, start: Weights) -> Weights:
     """Weights that make the right candidates likeliest.
 
-    An example is a question's feature rows, shape (n, 4), and the index of the right one, None for none of them. A
-    normal prior around ``start`` keeps few questions from changing much.
+    A normal prior around ``start`` keeps few questions from changing much. No likeness may count against a candidate:
+    a feature whose weight would be negative is left out.
     """
+    out: frozenset[int] = frozenset()
+    while True:
+        weights = _newton(examples, start, out)
+        negative = frozenset(index for index in range(len(FEATURES)) if weights[index] < 0)
+        if not negative:
+            break
+        out |= negative
+    values = zip((*FEATURES, "none"), (round(float(value), 6) for value in weights), strict=True)
+    return Weights.model_validate({**dict(values), "fitted_on": len(examples)})
+
+
+def held_out(examples: Examples, start: Weights, folds: int = 5) -> tuple[int, int]:
+    """How many examples ``start`` gets right, and how many weights that were fitted on the other folds."""
+    before = sum(_is_right(rows, right, start) for rows, right in examples)
+    after = 0
+    for fold in range(folds):
+        others = [example for index, example in enumerate(examples) if index % folds != fold]
+        weights = fit(others, start) if others else start
+        after += sum(_is_right(rows, right, weights) for rows, right in examples[fold::folds])
+    return before, after
+
+
+def _is_right(rows: Rows, right: int | None, weights: Weights) -> bool:
+    scores = [*weights.scores(rows), weights.none]
+    return int(np.argmax(scores)) == (len(rows) if right is None else right)
+
+
+def _newton(examples: Examples, start: Weights, out: frozenset[int]) -> NDArray[np.float64]:
+    """The weights, NONE's last; those of the features ``out`` are 0."""
     designs = [_design(rows) for rows, _ in examples]
     right = [len(rows) if index is None else index for rows, index in examples]
     centre = np.array([*(getattr(start, name) for name in FEATURES), start.none])
     ridge = np.array(_SPREAD) ** -2
     weights = centre.copy()
+    fixed = sorted(out)
+    weights[fixed] = 0.0
     for _ in range(_STEPS):
         gradient, hessian = ridge * (weights - centre), np.diag(ridge)
         for design, index in zip(designs, right, strict=True):
@@ -74,12 +109,14 @@ def fit(examples: Sequence[tuple[Rows, int | None]], start: Weights) -> Weights:
             mean = shares @ design
             gradient += mean - design[index]
             hessian += (design * shares[:, None]).T @ design - np.outer(mean, mean)
+        gradient[fixed] = 0.0
+        hessian[fixed, :] = hessian[:, fixed] = 0.0
+        hessian[fixed, fixed] = 1.0
         step = np.linalg.solve(hessian, gradient)
         weights -= step / max(1.0, float(np.abs(step).max()) / 5.0)
         if float(np.abs(step).max()) < _TINY:
             break
-    values = zip((*FEATURES, "none"), (round(float(value), 6) for value in weights), strict=True)
-    return Weights.model_validate({**dict(values), "fitted_on": len(examples)})
+    return weights
 
 
 def _design(rows: Rows) -> Rows:

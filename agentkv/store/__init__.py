@@ -1,7 +1,8 @@
 """Blocks on disk: bytes, hashes and files; nothing of models. FORMAT.md says what each byte means.
 
 ```
-catalog.py           BlockStore: blocks, names, marks, budget            <- what callers use
+catalog.py           BlockStore: blocks, names, marks                    <- what callers use
+├── bounded.py       BlockStore's budget: eviction at deposits, what is held together
 ├── files.py         where everything is
 │   └── recordfiles.py   one sealed file per record, cached by file identity
 ├── marker.py        what makes a directory a store

@@ -17,19 +17,17 @@ from typing import Any, Self
 from agentkv.errors import (
     CorruptBlock,
     MissingSegment,
-    OverBudget,
     StoreError,
-    StoreReadError,
     UnknownBlock,
     UsageError,
 )
-from agentkv.records import Import, Manifest, NamedBlock, Pin, SegmentRef, StoreSettings
+from agentkv.records import Import, Manifest, NamedBlock, Pin, SegmentRef
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
 from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store import repair as repairs
-from agentkv.store.budget import Eviction
+from agentkv.store.bounded import Bounded, check_budget
 from agentkv.store.cache import StateCache
 from agentkv.store.check import Progress
 from agentkv.store.codec import Bytes
@@ -40,7 +38,7 @@ from agentkv.store.format import Limits, Malformed
 from agentkv.store.marker import locate, open_root
 from agentkv.store.repair import Repaired
 from agentkv.store.segments import FileSegmentStore, SegmentStore
-from agentkv.store.uses import USES, Use, Uses
+from agentkv.store.uses import USES, Uses
 from agentkv.store.workers import Workers
 
 Sink = Callable[[SegmentRef, Bytes], None]
@@ -72,15 +70,16 @@ class Sizes:
         return self.own_stored + self.shared_stored
 
 
-class BlockStore:
+class BlockStore(Bounded):
     """Blocks in a directory. A miss is a return value; a fault is a StoreError.
 
     ``codec`` (``planes``, ``zstd``, ``raw``) and ``level`` (1 to 19) are for new segments. ``verify`` is
     ``once`` (a file's digest is checked once per process and file identity) or ``always``. ``cache_bytes``
     bounds ``cache``, which is the caller's to fill. ``budget_bytes`` bounds what is on disk, instead of the
-    store's own setting. ``segments`` is another home for segment bytes than the directory. What a crash of
-    another process has left half-written is removed now, unless somebody else is at work here. Raises
-    StoreUnusable, StoreFormatError.
+    store's own setting; ``evicted`` lists what this object's deposits have made go for it, for the caller to
+    tell and clear. ``segments`` is another home for segment bytes than the directory. What a crash of another
+    process has left half-written is removed now, unless somebody else is at work here. Raises StoreUnusable,
+    StoreFormatError, UsageError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory, BlockStore(directory) as store:
@@ -101,6 +100,7 @@ class BlockStore:
         limits: Limits | None = None,
         segments: SegmentStore | None = None,
     ) -> None:
+        check_budget(budget_bytes)
         self.limits = Limits() if limits is None else limits
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
@@ -111,7 +111,7 @@ class BlockStore:
         self.files = StoreFiles(self.root, self.segments, self.limits)
         self._manifests, self._names = self.files.manifests, self.files.names
         self._uses = Uses(self.root / USES)
-        self._budget = budget_bytes
+        self._bind(budget_bytes)
         self._workers = Workers()
         gc.recover(self.files)
 
@@ -155,6 +155,10 @@ class BlockStore:
         """
         data = self._encoded(manifest)
         created = Deposit(self.files, self._workers).run(manifest, data, segments, replace=replace)
+        if self._held is not None:
+            self._held.append(manifest.block_id)
+            if created:
+                self._created.append(manifest.block_id)
         self._keep_to_budget(manifest.block_id, created)
         return created
 
@@ -279,63 +283,6 @@ class BlockStore:
             self.cache.drop(block.block_id)
         self._uses.forget([block.block_id for block in done.blocks])
         return done
-
-    # --- budget ---
-
-    @property
-    def budget(self) -> int | None:
-        """Bytes on disk that the blocks may take, or None: as this object was told, else as the store was."""
-        return self._budget if self._budget is not None else self.files.read_settings().budget_bytes
-
-    def set_budget(self, budget_bytes: int | None) -> None:
-        """Change the store's own budget, for every process from its next deposit on; nothing goes now."""
-        self.files.write_settings(StoreSettings(budget_bytes=budget_bytes))
-
-    def evict(self, budget_bytes: int | None = None, *, dry_run: bool = False) -> Eviction:
-        """Get within a budget (default: the store's) and say what went, or would with ``dry_run``.
-
-        Raises UsageError without a budget, CorruptBlock, StoreReadError.
-        """
-        budget = self.budget if budget_bytes is None else budget_bytes
-        if budget is None or budget < 0:
-            raise UsageError("there is no budget. Pass one, or set one with `agentkv gc --set-budget SIZE`.")
-        with self.files.lock.alone():
-            eviction = budgets.plan(self.files, self._uses, budget)
-            if not dry_run:
-                self._carry_out(eviction)
-            return eviction
-
-    def _keep_to_budget(self, block_id: str, created: bool) -> None:
-        """Make room for a block just committed, or take it back. Raises OverBudget.
-
-        A store that cannot be read whole, or in which others stay, is left over its budget: the block is stored, and
-        `agentkv gc` says what is wrong.
-        """
-        with contextlib.suppress(CorruptBlock, StoreReadError):
-            budget = self.budget
-            if budget is None or budgets.stored_bytes(self.files) <= budget:
-                return
-            with self.files.lock.alone():
-                eviction = budgets.plan(self.files, self._uses, budget, [block_id])
-                if eviction.fits or not created:
-                    self._carry_out(eviction)
-                    return
-                without = budgets.plan(self.files, self._uses, budget)
-                budgets.take_away(self.files, [block_id])
-            raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
-
-    def _carry_out(self, eviction: Eviction) -> None:
-        budgets.evict(self.files, self._uses, eviction)
-        for victim in eviction.victims:
-            self.cache.drop(victim.block_id)
-
-    def used(self, block_id: str) -> None:
-        """Note that a block was grafted."""
-        self._uses.add(block_id)
-
-    def uses(self) -> dict[str, Use]:
-        """Hits and last use by block id; blocks never used are absent."""
-        return self._uses.all()
 
     # --- marks ---
 

@@ -136,7 +136,15 @@ class TestRecommendation:
     def test_equal_times_smaller_wins(self) -> None:
         best = restore.recommend([length(planes_1=(10, 10, 80), raw=(10, 10, 100))])
         assert best["setting"] == "planes 1"
-        assert best["scores"]["raw"] == {"time": 1.0, "bytes": 1.25, "time × bytes": 1.25}
+        by_mode = {"cold first": pytest.approx(1.25), "warm again": pytest.approx(1.25)}
+        assert best["scores"]["raw"] == {"time": 1.0, "bytes": 1.25, "time × bytes": 1.25, "by_mode": by_mode}
+
+    def test_which_way_of_reading_decides_is_seen(self) -> None:
+        best = restore.recommend([length(planes_1=(10, 20, 80), raw=(10, 10, 100))])
+        assert best["setting"] == "raw"
+        modes = {name: score["by_mode"] for name, score in best["scores"].items()}
+        assert modes["planes 1"]["cold first"] < modes["raw"]["cold first"]
+        assert modes["planes 1"]["warm again"] > modes["raw"]["warm again"]
 
     def test_a_tenth_slower_has_to_save_a_tenth(self) -> None:
         assert restore.recommend([length(planes_1=(11, 11, 95), raw=(10, 10, 100))])["setting"] == "raw"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.errors import IncompatibleFingerprint, NameConflict, UntrustedPack, UsageError
+from agentkv.errors import IncompatibleFingerprint, NameConflict, OverBudget, UntrustedPack, UsageError
 from agentkv.packs import Trust, admit, create_pack, import_pack, open_pack, sources_of
 from agentkv.packs.importing import plan_sources
 from agentkv.store.catalog import BlockStore
@@ -241,3 +241,24 @@ def test_killed_at_every_rename_and_run_again(tmp_path: Path, pack: Path, trust:
         assert {name: data for name, data in after.items() if name in whole} == whole
         assert not [name for name in after if name.endswith(".tmp")]
     assert left > 5
+
+
+def test_a_pack_over_the_budget_is_refused_before_anything_goes(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    with AgentMemory(tmp_path / "theirs", engine) as theirs:
+        for k in range(4):
+            theirs.deposit_text(f"text-{k}", f"text number {k} " * 20, "A text.")
+        pack = create_pack(theirs.store, tmp_path / "texts.akvpack").path
+    with AgentMemory(tmp_path / "mine", engine) as mine:
+        mine.deposit_text("own", "my own text " * 20, "Mine.")
+        budget = mine.store.evict(10**9, dry_run=True).stored + 100
+    before = contents(tmp_path / "mine")
+    how: Any = {"fingerprint": None, "trust": Trust(tmp_path / "trust.json"), "allow_unsigned": True}
+    with BlockStore(tmp_path / "mine", budget_bytes=budget) as store, pytest.raises(OverBudget):
+        import_pack(pack, store, **how)
+    assert contents(tmp_path / "mine") == before
+    with BlockStore(tmp_path / "mine", budget_bytes=4 * budget) as store:
+        import_pack(pack, store, **how)
+        assert {entry.name for entry in store.names()} >= {f"text-{k}" for k in range(4)}
+        for entry in store.names():
+            store.verify(entry.block_id)

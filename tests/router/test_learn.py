@@ -15,7 +15,7 @@ from agentkv.router.classifier import DEFAULT_WEIGHTS, ChannelClassifier
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import apart, by_label, learn, load, save
 from agentkv.router.lexical import LexicalClassifier
-from agentkv.router.weights import FEATURES, Rows, Weights, fit, probability
+from agentkv.router.weights import FEATURES, Rows, Weights, fit, held_out, probability
 from agentkv.store.catalog import BlockStore
 
 LIBRARY = {
@@ -153,3 +153,47 @@ def test_a_memory_uses_what_was_learned_in_the_next_process_too(tmp_path: Path) 
     with pytest.raises(UsageError, match="does not learn"):
         AgentMemory(tmp_path, FakeEngine(), classifier=LexicalClassifier()).learn(ASKED)
     assert NONE in memory.route("zzz").scores
+
+
+def test_no_likeness_counts_against_a_candidate() -> None:
+    examples = made_up(5, 40)
+    against = [(rows * np.array([1.0, 1.0, 1.0, -1.0]), right) for rows, right in examples]
+    learned = fit(against, Weights(channel=1.0, card=1.0, text=1.0, asked=1.0, none=0.0))
+    assert min(getattr(learned, name) for name in FEATURES) >= 0.0
+    assert learned.asked == 0.0
+
+
+def test_what_makes_held_out_questions_worse_is_not_kept(tmp_path: Path) -> None:
+    start = Weights(channel=0.0, card=0.0, text=0.0, asked=10.0, none=5.0)
+    right, wrong = made_up(6, 60), [(rows, None if index is None else (index + 1) % 5) for rows, index in made_up(7, 9)]
+    before, after = held_out(right, start)
+    assert 40 < before <= after <= 60
+    nonsense_before, nonsense_after = held_out(wrong, start)
+    assert nonsense_before <= 4
+    assert nonsense_after <= 9
+    plain = classifier(tmp_path)
+    nonsense = [Labelled(question.query, label) for question, label in zip(ASKED, "", strict=False)]
+    assert learn(plain, nonsense, LIBRARY, "ab" * 32).weights == DEFAULT_WEIGHTS
+    swapped = [Labelled("giving money back", "travel"), Labelled("trains and hotels", "csv")]
+    learned = learn(plain, swapped, LIBRARY, "ab" * 32)
+    assert learned.right_after >= learned.right_before or learned.weights == DEFAULT_WEIGHTS
+
+
+def test_learning_can_be_undone_and_its_file_may_be_damaged(tmp_path: Path) -> None:
+    memory = AgentMemory(tmp_path, FakeEngine())
+    for label, known in LIBRARY.items():
+        memory.deposit_text(label, f"The text of {label}.", known.description)
+    memory.learn(ASKED)
+    (file,) = (tmp_path / "router").iterdir()
+    good = file.read_bytes()
+    file.write_bytes(b"junk")
+    damaged = AgentMemory(tmp_path, FakeEngine())
+    assert isinstance(damaged.classifier, ChannelClassifier)
+    assert damaged.classifier.weights == DEFAULT_WEIGHTS
+    damaged.learn(ASKED)
+    assert file.read_bytes() == good
+    assert damaged.routing.forget() is True
+    assert isinstance(damaged.classifier, ChannelClassifier)
+    assert damaged.classifier.labelled == {}
+    assert not file.exists()
+    assert damaged.routing.forget() is False

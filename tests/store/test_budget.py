@@ -212,3 +212,45 @@ def test_a_repeated_deposit_gets_an_overfull_store_within_its_budget(tmp_path: P
     with BlockStore(tmp_path, budget_bytes=whole - 1) as store:
         assert store.put(*new) is False
         assert list(store.block_ids()) == [new[0].block_id]
+
+
+def test_blocks_held_together_do_not_make_each_other_go(tmp_path: Path) -> None:
+    own, first, second = block([1, 2, 3]), block([4, 5, 6]), block([7, 8, 9])
+    with BlockStore(tmp_path) as store:
+        store.put(*own)
+        each = stored_bytes(store.files)
+    with BlockStore(tmp_path, budget_bytes=2 * each + 100) as store:
+        with store.holding():
+            store.put(*first)
+            store.put(*second)
+        assert set(store.block_ids()) == {first[0].block_id, second[0].block_id}
+        assert [victim.block_id for victim in store.evicted] == [own[0].block_id]
+
+
+def test_what_is_held_together_and_does_not_fit_is_all_taken_back(tmp_path: Path) -> None:
+    pinned, first, second = block([1, 2, 3]), block([4, 5, 6]), block([7, 8, 9])
+    with BlockStore(tmp_path) as store:
+        store.put(*pinned)
+        store.pin(pinned[0].block_id)
+        each = stored_bytes(store.files)
+    before = contents(tmp_path)
+    with BlockStore(tmp_path, budget_bytes=2 * each + 100) as store:
+        with pytest.raises(OverBudget), store.holding():  # noqa: PT012 - the third of three steps raises
+            store.put(*first)
+            store.set_name(named(first[0]))
+            store.put(*second)
+        assert store.names() == []
+        with pytest.raises(OverBudget) as caught:
+            store.require_room(2 * each)
+        assert (caught.value.needed, caught.value.budget, caught.value.kept) == (2 * each, 2 * each + 100, each)
+        store.require_room(each)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("budget", ["20GB", -1, 1.5, True])
+def test_a_budget_is_a_whole_number_of_bytes(tmp_path: Path, budget: int) -> None:
+    with pytest.raises(UsageError, match="whole number"):
+        BlockStore(tmp_path / "store", budget_bytes=budget)
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(UsageError, match="whole number"):
+        BlockStore(tmp_path / "other").set_budget(budget)

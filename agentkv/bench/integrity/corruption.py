@@ -85,7 +85,8 @@ def regions(name: str, data: bytes) -> list[Region]:
             found.append(Region(f"header: {field_name}", at, at + width))
             at += width
         payload = Region("payload", HEADER_BYTES, len(data) - TRAILER_BYTES)
-        return [*found, payload, Region("trailer", payload.stop, len(data))]
+        trailer = Region("trailer", payload.stop, len(data))
+        return [*found, *([payload] if payload.start < payload.stop else []), trailer]  # zeros have no payload
     line = data.find(b"\n")
     if line < 0 or line == len(data) - 1:
         return [Region("marker", 0, len(data))]

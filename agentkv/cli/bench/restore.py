@@ -50,6 +50,9 @@ def _show(result: dict[str, Any]) -> None:
     scores = ", ".join(f"{name} {score['time × bytes']:.2f}" for name, score in best["scores"].items())
     agrees = "the default" if best["agrees"] else f"NOT the default, which is {best['default']}"
     say(f"recommended: {best['setting']}, {agrees} (time × bytes: {scores})")
+    modes = list(next(iter(best["scores"].values()))["by_mode"])
+    cells = [(name, *(f"{score['by_mode'][mode]:.2f}" for mode in modes)) for name, score in best["scores"].items()]
+    table(("time × bytes", *modes), cells, right=modes)
     for aim in result["aims"]:
         met = "met" if aim["met"] else "NOT MET"
         say(f"aim at {aim['n']:,} tokens: {aim['aim']} at least {aim['least']:.1f}, is {aim['value']:.2f}: {met}")

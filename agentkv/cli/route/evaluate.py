@@ -32,6 +32,7 @@ def evaluate(
     train: Annotated[
         Path | None, typer.Option("--train", metavar="FILE", help="Labelled questions to learn from first.")
     ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Without what `agentkv route learn` has learned.")] = False,
     classifier: Annotated[str, typer.Option(metavar="|".join(CLASSIFIERS), help="How to classify.")] = "channel",
     sizes: Annotated[
         str | None,
@@ -50,6 +51,7 @@ def evaluate(
     from agentkv.bench.report import origin, save
     from agentkv.hashing import sha256
     from agentkv.router import evaluate as evaluation
+    from agentkv.router.evaluate import Labelled
     from agentkv.router.learn import apart
 
     if classifier not in CLASSIFIERS:
@@ -68,7 +70,11 @@ def evaluate(
         missing = max((size or 0) for size in chosen) - len(candidates)
         made_up = evaluation.filler(max(0, missing), seed)
         rows = []
-        router = _classifier(memory, classifier, {**candidates, **made_up})
+        router = _classifier(memory, classifier, {**candidates, **made_up}, plain or bool(lessons))
+        known = [Labelled(query, name) for name, asked in getattr(router, "labelled", {}).items() for query in asked]
+        questions = apart(questions, known)
+        if not questions:
+            raise UsageError("every question is among those that were learned from; pass --plain to leave that out")
         if lessons:
             router = _taught(router, lessons, candidates, memory.blocks.fingerprint.id)
         for size in chosen:
@@ -92,7 +98,7 @@ def _memory(store: Path | None, model: str, settings: Any, temporary: bool) -> I
         yield held.enter_context(options.open_memory(where, model, settings, create=temporary))
 
 
-def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate]) -> Classifier:
+def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate], plain: bool) -> Classifier:
     from agentkv.router.classifier import ChannelClassifier
     from agentkv.router.lexical import LexicalClassifier
     from agentkv.router.prompt import PromptClassifier
@@ -101,7 +107,8 @@ def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate]
         return LexicalClassifier()
     if kind == "prompt":
         return PromptClassifier(memory.blocks)
-    channel = ChannelClassifier(memory.blocks)
+    learned = memory.classifier
+    channel = learned if isinstance(learned, ChannelClassifier) and not plain else ChannelClassifier(memory.blocks)
     cards = [("", ""), *((label, known.description) for label, known in candidates.items())]
     for name, description in shown(cards, "card", lambda card: card[0] or "the empty card"):
         channel.deposit_card(name, description)

@@ -27,6 +27,7 @@ def learn(
     skills: Annotated[
         Path | None, typer.Option("--skills", metavar="DIR", help="Skill folders, for their routes.jsonl.")
     ] = None,
+    forget: Annotated[bool, typer.Option("--forget", help="Drop what was learned for this model.")] = False,
     model: options.Model = options.DEFAULT_MODEL,
     store: options.Store = None,
     window: options.Window = None,
@@ -36,6 +37,13 @@ def learn(
     """Learn to route from labelled questions; kept beside the store, for this model."""
     from agentkv.router.evaluate import load_questions
 
+    settings = options.engine_settings(window, threads, "f16", False, 0)
+    if forget:
+        with options.open_memory(store, model, settings) as memory:
+            gone = memory.routing.forget()
+        said = "what was learned is dropped" if gone else "nothing was learned for this model"
+        finish({"forgotten": gone}, as_json, lambda: say(said))
+        return
     paths = files or sorted(options.skills_folder(skills).rglob("*.jsonl"))
     questions = [question for path in paths for question in load_questions(path)]
     if not questions:
@@ -44,7 +52,6 @@ def learn(
     def progress(items: Iterable[Labelled]) -> Iterable[Labelled]:
         return shown(list(items), "question", lambda question: question.query)
 
-    settings = options.engine_settings(window, threads, "f16", False, 0)
     with options.open_memory(store, model, settings) as memory:
         memory.deposit_cards()
         live = memory.candidates()
@@ -55,6 +62,7 @@ def learn(
         "questions": len(questions),
         "of_labels_not_stored": unknown,
         "fitted_on": learned.weights.fitted_on,
+        "held_out": {"right_before": learned.right_before, "right_after": learned.right_after},
         "weights": learned.weights.model_dump(mode="json"),
         "before": getattr(before, "weights").model_dump(mode="json"),  # noqa: B009
     }
@@ -71,6 +79,11 @@ def _show(record: dict[str, Any]) -> None:
     }
     rows = [(name, f"{record['before'][key]:.2f}", f"{record['weights'][key]:.2f}") for key, name in names.items()]
     table(("weight of", "before", "now"), rows, right=("before", "now"))
-    say(f"\nlearned from {count(record['fitted_on'], 'question')}")
+    right = record["held_out"]
+    say(f"\nheld out in five parts: {right['right_before']} right before, {right['right_after']} after")
+    if not record["fitted_on"]:
+        say("the weights stay as they were: learning from these questions makes others worse")
+    else:
+        say(f"learned from {count(record['fitted_on'], 'question')}; `agentkv route learn --forget` drops it again")
     if record["of_labels_not_stored"]:
         say(f"{count(record['of_labels_not_stored'], 'question')} left out: nothing is stored under their label")
