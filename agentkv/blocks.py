@@ -103,18 +103,25 @@ class Blocks:
     ) -> Deposit:
         """Read ``tokens`` behind ``parent`` once, prove the state, store it. A block that is there costs a hash.
 
+        But not one that came in a pack without a trusted signature: a forged state would lie under all that is
+        deposited behind it. It is read anew, and what was read takes its place.
+
         Raises WindowOverflow (a block has to leave room for its probe), InexactBlock, StoreFull, Cancelled; then
         nothing was stored.
         """
         if not len(tokens):
             raise UsageError("a block has at least one token")
         identity = self.id_of(tokens, parent.block_id if parent else None)
-        known = self._sound(identity)
+        known = None if self._is_of_unknown_hand(identity) else self._sound(identity)
         if known is not None and (allow_inexact or known.exactness is not Exactness.INEXACT):
             return Deposit(known, created=False)
         check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
         with self.exclusive():
             return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
+
+    def _is_of_unknown_hand(self, identity: str) -> bool:
+        record = self.store.imported(identity)
+        return record is not None and record.decision != "trusted"
 
     def _sound(self, identity: str) -> Manifest | None:
         """The stored block if every file of it is whole; a damaged one counts as none, so that a deposit mends it."""
@@ -167,7 +174,10 @@ class Blocks:
         )
         if cancellation is not None and cancellation.requested:
             raise Cancelled("a deposit")
-        created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments})
+        foreign = self._is_of_unknown_hand(identity)
+        created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments}, replace=foreign)
+        if foreign:
+            self.store.forget_import(identity)
         self.store.cache.put(identity, state, state.blob.nbytes)
         watch.lap("store")
         return Deposit(manifest, created, watch.ms)

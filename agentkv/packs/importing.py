@@ -67,7 +67,8 @@ def import_pack(
 
     ``fingerprint``: the engine's that is to use them (``engine.fingerprint()``), or None to store them for whatever
     engine they are of. ``trust``: the key store, by default the user's. ``replace``: point names that other blocks
-    have to the pack's. A block that is there stays as it is. Raises InvalidPack, BadSignature, UntrustedPack,
+    have to the pack's. A block that is there stays as it is, unless it came in a
+    pack without a trusted signature and this one has it. Raises InvalidPack, BadSignature, UntrustedPack,
     IncompatibleFingerprint, NameConflict, OverBudget, each with the store untouched; StoreFull and StoreReadError with
     whole blocks left: run it again.
     """
@@ -190,7 +191,7 @@ def _put_blocks(
     stored = 0
     for block_id, info in contents.blocks.items():
         manifest = pack.manifest(block_id)
-        created = store.put(manifest, pack.segment)
+        created = store.put(manifest, pack.segment, replace=_outranks(verdict, store.imported(block_id)))
         same = created or store.manifest(block_id) == manifest
         if same:
             _record_import(store, manifest, pack, verdict, created)
@@ -198,6 +199,11 @@ def _put_blocks(
         stored += info.raw_bytes
         if progress is not None:
             progress(stored, total, "storing")
+
+
+def _outranks(verdict: Verdict, earlier: Import | None) -> bool:
+    """A trusted pack's state takes the place of one that came in without a trusted signature."""
+    return verdict.decision == "trusted" and earlier is not None and earlier.decision != "trusted"
 
 
 def _record_import(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdict, created: bool) -> None:

@@ -312,6 +312,11 @@ class BlockStore(Bounded):
                 raise UnknownBlock(record.block_id)
             self.files.imports.write(record.block_id, formats.encode_mark(record))
 
+    def forget_import(self, block_id: str) -> bool:
+        """Drop that record: the block was computed here. False if there was none."""
+        _require_digest(block_id)
+        return self.files.imports.remove(block_id)
+
     def imported(self, block_id: str) -> Import | None:
         """Which pack the block came from; None if it was deposited here."""
         _require_digest(block_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,19 @@ from agentkv import AgentMemory, FakeEngine
 from agentkv.blocks import Blocks
 from agentkv.errors import ForgedBlock, InexactBlock
 from agentkv.hashing import sha256
-from agentkv.packs import Contents, Pack, Proof, check, create_pack, open_pack, prove_pack
+from agentkv.packs import (
+    Contents,
+    Pack,
+    Proof,
+    Trust,
+    check,
+    create_pack,
+    generate_key,
+    import_pack,
+    open_pack,
+    prove_pack,
+)
+from agentkv.records import Import
 from agentkv.store.catalog import BlockStore
 
 TEXT = "Returns are accepted for 30 days.\n"
@@ -129,3 +142,42 @@ def test_a_machine_that_computes_otherwise(memory: AgentMemory, tmp_path: Path) 
     _, found = proofs(path, "prove", FakeEngine(diverge_after=3))
     assert isinstance(found[0].error, InexactBlock)
     assert "computes otherwise" in found[0].error.message
+
+
+def test_what_is_deposited_here_does_not_rest_on_a_strangers_state(memory: AgentMemory, tmp_path: Path) -> None:
+    """A forged agent prefix in a pack that was let in unsigned: its id is what every skill here is chained behind."""
+    honest = memory.store.manifest(memory.names()[0].block_id)
+    assert honest is not None
+    assert honest.parent_id is not None
+    prefix = memory.store.manifest(honest.parent_id)
+    assert prefix is not None
+    lie = Blocks(memory.engine, BlockStore(tmp_path / "lies")).deposit(prefix.tokens[::-1]).manifest
+    forged = prefix.model_copy(update={"segments": lie.segments, "state_sha256": lie.state_sha256})
+    with BlockStore(tmp_path / "lies") as lies, BlockStore(tmp_path / "here") as store:
+        raw: dict[str, bytes] = {}
+        lies.read(lie, lambda ref, piece: raw.update({ref.sha256: piece.tobytes()}))
+        store.put(forged, raw)
+        store.set_import(Import(block_id=forged.block_id, pack_sha256="ab" * 32, signed_by=None, decision="unsigned"))
+        here = AgentMemory(store, FakeEngine())
+        here.deposit_text("returns", TEXT)
+        assert store.manifest(prefix.block_id) == prefix
+        assert store.manifest(honest.block_id) == honest
+        assert store.imported(prefix.block_id) is None
+
+
+def test_a_trusted_pack_takes_the_place_of_a_strangers_state(memory: AgentMemory, tmp_path: Path) -> None:
+    forged = forge(memory, tmp_path / "forged")
+    signer = generate_key(tmp_path / "me.key")
+    signed = create_pack(memory.store, tmp_path / "signed.akvpack", signer=signer).path
+    trust = Trust(tmp_path / "trust.json")
+    trust.add("me", signer.public)
+    with BlockStore(tmp_path / "here") as store:
+        how: Any = {"fingerprint": None, "trust": trust, "replace": True}
+        import_pack(forged, store, allow_unsigned=True, **how)
+        block_id = memory.names()[-1].block_id
+        assert store.manifest(block_id) != memory.store.manifest(block_id)
+        import_pack(signed, store, **how)
+        assert store.manifest(block_id) == memory.store.manifest(block_id)
+        record = store.imported(block_id)
+        assert record is not None
+        assert record.decision == "trusted"
