@@ -4,6 +4,7 @@
     output.py     JSON, tables, the end of a command
     progress.py   bars on stderr
     inventory.py  a store's content by name, id and model
+    again.py      the commands that deposit lost things again
     deposit.py ask.py list.py show.py verify.py models.py
     check.py gc.py rm.py pin.py stats.py
     route/ pack/ skills/ bench/ demo.py
@@ -15,6 +16,7 @@ anything else is a defect of ours and keeps its traceback.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from typing import Annotated, Any
@@ -43,9 +45,11 @@ from agentkv.cli import (
 )
 from agentkv.cli import list as list_command
 from agentkv.cli.output import error_record, print_json, report
-from agentkv.errors import AgentKVError, Interrupted
+from agentkv.errors import AgentKVError, Interrupted, StoreReadError
 
 __all__ = ["app", "main"]
+
+_WRITE_FAILED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 class _Commands(TyperGroup):
@@ -115,14 +119,27 @@ def _root(
 
 
 def main() -> None:
-    """The command ``agentkv``."""
+    """The command ``agentkv``.
+
+    Where the output cannot be written (a full disk behind ``>``), that is one line and the exit code of StoreReadError.
+    """
+    if sys.stdout is None:  # closed by the caller: nobody reads
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        app()
-    finally:
-        _flush()
+        try:
+            app()
+        finally:
+            _flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _WRITE_FAILED:
+            raise  # not of a stream: a defect of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries once more at its end
+        with contextlib.suppress(OSError):
+            typer.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+        sys.exit(StoreReadError.exit_code)
 
 
 def _flush() -> None:

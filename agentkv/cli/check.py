@@ -1,14 +1,13 @@
 """``agentkv check``: is every file of a store what it should be? With ``--repair``, move aside what is not.
 
 Without it nothing changes. Needs no model: whether states still continue as at deposit, ``agentkv verify --prove``
-tells.
+tells. A repair ends with 0 if the store is whole again, if smaller; with 47 if something could not be read, or if a
+source text is gone whose name stays: no move mends that, the deposits that it prints do.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ from agentkv.cli.progress import bytes_bar
 from agentkv.errors import AgentKVError, StoreDamaged
 
 if TYPE_CHECKING:
+    from agentkv.records import NamedBlock
     from agentkv.store.catalog import BlockStore
     from agentkv.store.findings import Finding, Report
     from agentkv.store.repair import Repaired
@@ -50,9 +50,9 @@ def check(
     with options.open_store(store) as opened:
         report = _look(opened, deep=not quick)
         done = _repair(opened, report) if repair and report.damage else None
-        record, models = _record(report, done), _models(opened, done)
+        record, again = _record(report, done), [] if done is None else _again(opened, done, store)
     failures = _failures(report, done)
-    finish(record, as_json, lambda: _show(report, done, models, store), failures)
+    finish(record, as_json, lambda: _show(report, done, again), failures)
 
 
 def _look(store: BlockStore, *, deep: bool) -> Report:
@@ -67,15 +67,47 @@ def _repair(store: BlockStore, report: Report) -> Repaired:
 def _failures(report: Report, done: Repaired | None) -> list[AgentKVError]:
     """Damage, as long as it is there: after a repair only what could not be judged."""
     if done is None:
-        return [StoreDamaged(report.root, [str(finding) for finding in report.damage])] if report.damage else []
-    if not done.left:
-        return []
-    error = StoreDamaged(report.root, done.left)
-    error.message = (
-        f"{count(len(done.left), 'file')} could not be read and stayed in place: {done.left[0]}. Look at the disk and "
-        "the permissions, then run `agentkv check` again."
-    )
-    return [error]
+        return [_damaged(report)] if report.damage else []
+    failures: list[AgentKVError] = []
+    if done.left:
+        left = StoreDamaged(report.root, done.left)
+        left.message = (
+            f"{count(len(done.left), 'file')} could not be read and stayed in place: {done.left[0]}. Look at the disk "
+            "and the permissions, then run `agentkv check` again."
+        )
+        failures.append(left)
+    if done.texts:
+        lacking = StoreDamaged(report.root, [f"the source text of {named.name} is not there" for named in done.texts])
+        lacking.message = (
+            f"{count(len(done.texts), 'name')} without a source text: {_first(done.texts)}. No move mends that: "
+            "deposit again what is named above."
+        )
+        failures.append(lacking)
+    return failures
+
+
+def _damaged(report: Report) -> StoreDamaged:
+    error = StoreDamaged(report.root, [str(finding) for finding in report.damage])
+    if all(_is_missing_text(finding) for finding in report.damage):
+        texts = count(len(report.damage), "source text")
+        error.message = (
+            f"{report.root} lacks {texts}; the blocks themselves are whole. Nothing was changed; `agentkv check "
+            "--repair` says what to deposit again."
+        )
+    return error
+
+
+def _is_text(finding: Finding) -> bool:
+    return finding.path.suffix == ".txt"
+
+
+def _is_missing_text(finding: Finding) -> bool:
+    return finding.kind.value == "missing" and _is_text(finding)
+
+
+def _first(names: Sequence[NamedBlock]) -> str:
+    shown = [named.name for named in names[:_NAMES_SHOWN]]
+    return ", ".join(shown + ([f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []))
 
 
 def _record(report: Report, done: Repaired | None) -> dict[str, Any]:
@@ -117,7 +149,7 @@ def _repaired(done: Repaired) -> dict[str, Any]:
             for block in done.blocks
         ],
         "names": [named.model_dump(mode="json", include=of_name) for named in done.names],
-        "texts": done.texts,
+        "texts": [named.model_dump(mode="json", include=of_name) for named in done.texts],
         "settings": done.settings,
         "left": done.left,
     }
@@ -126,7 +158,7 @@ def _repaired(done: Repaired) -> dict[str, Any]:
 # --- the screen -----------------------------------------------------------------------------------
 
 
-def _show(report: Report, done: Repaired | None, models: Mapping[str, str], store: Path | None) -> None:
+def _show(report: Report, done: Repaired | None, again: Iterable[str]) -> None:
     _findings(report)
     how = "every byte decoded and hashed" if report.deep else "files compared with their own digests"
     looked = f"{count(report.blocks, 'block')} and {count(report.segments, 'segment')}, {size(report.bytes)}"
@@ -136,7 +168,7 @@ def _show(report: Report, done: Repaired | None, models: Mapping[str, str], stor
     say(f"{bad}{cost} (looked at {looked}: {how})")
     _leftovers(report)
     if done is not None:
-        _aside(done, models, store)
+        _aside(done, again)
 
 
 def _findings(report: Report) -> None:
@@ -168,7 +200,8 @@ def _concerns(finding: Finding) -> str:
     parts += [f"{len(finding.names) - _NAMES_SHOWN} more names"] if len(finding.names) > _NAMES_SHOWN else []
     if not finding.names and finding.blocks:
         parts = [count(len(finding.blocks), "block") + " without a name"]
-    return f" (lost with it: {', '.join(parts)})" if parts else ""
+    cost = "source text of" if _is_text(finding) else "lost with it"
+    return f" ({cost}: {', '.join(parts)})" if parts else ""
 
 
 def _leftovers(report: Report) -> None:
@@ -182,12 +215,12 @@ def _leftovers(report: Report) -> None:
         say(f"left over: {', '.join(parts)}, {size(n_bytes)}; `agentkv gc` removes them")
 
 
-def _aside(done: Repaired, models: Mapping[str, str], store: Path | None) -> None:
-    if not done.moved:
+def _aside(done: Repaired, again: Iterable[str]) -> None:
+    if done.moved:
+        places = sorted({str(target.parent) for _, target in done.moved})
+        say(f"\nmoved {count(len(done.moved), 'file')} ({size(done.bytes)}) to {places[0]}; nothing was deleted")
+    else:
         say("\nnothing had to be moved")
-        return
-    places = sorted({str(target.parent) for _, target in done.moved})
-    say(f"\nmoved {count(len(done.moved), 'file')} ({size(done.bytes)}) to {places[0]}; nothing was deleted")
     named = [(entry, block.tokens) for block in done.blocks for entry in block.names]
     named += [(entry, None) for entry in done.names]
     if named:
@@ -197,7 +230,7 @@ def _aside(done: Repaired, models: Mapping[str, str], store: Path | None) -> Non
             ("name", "kind", "tokens", "it was made from"), rows, right=("tokens",), wraps=("name", "it was made from")
         )
     _also_lost(done)
-    for line in _commands(done, models, store):
+    for line in again:
         typer.echo(printable(line))
 
 
@@ -206,44 +239,17 @@ def _also_lost(done: Repaired) -> None:
     if unnamed:
         say(f"{count(len(unnamed), 'block')} without a name (prefixes, router cards): they are made anew when needed")
     if done.texts:
-        say(f"the source texts of {', '.join(done.texts)}; their blocks are whole")
+        names = ", ".join(named.name for named in done.texts)
+        say(f"without their source texts until they are deposited again; their blocks are whole: {names}")
     if done.settings:
         say("the store's settings: set its budget again with `agentkv gc --set-budget SIZE`")
 
 
-def _commands(done: Repaired, models: Mapping[str, str], store: Path | None) -> Iterable[str]:
-    """The exact next steps, one deposit for each model; whole lines, to be copied."""
-    by_model: dict[str, dict[str, None]] = {}
-    absent = []
-    for named in (*(named for block in done.blocks for named in block.names), *done.names):
-        if named.source and Path(named.source).exists():
-            by_model.setdefault(models.get(named.fingerprint_id, ""), {})[named.source] = None
-        else:
-            absent.append(named.name)
-    where = f" --store {shlex.quote(str(store))}" if store is not None else ""
-    if by_model:
-        yield "\nnow run:"
-    for model, sources in by_model.items():
-        of = f" --model {model}" if model else ""
-        yield f"  agentkv deposit{where}{of} {' '.join(map(shlex.quote, sources))}"
-    if absent:
-        yield f"\nno longer where they came from, deposit them from where they are now: {', '.join(absent)}"
+def _again(store: BlockStore, done: Repaired, where: Path | None) -> list[str]:
+    """The commands that bring back what is lost."""
+    from agentkv.cli.again import commands, engines_of
 
-
-def _models(store: BlockStore, done: Repaired | None) -> dict[str, str]:
-    """What to pass as --model, by fingerprint: of lost blocks, and of one sound block for each other one."""
-    from agentkv.cli.inventory import model_name
-    from agentkv.cli.options import FAKE
-    from agentkv.engine.models import CATALOGUE
-
-    found: dict[str, str] = {}
-    if done is None:
-        return found
-    known = [block.fingerprint for block in done.blocks if block.fingerprint is not None]
-    found = {fingerprint.id: model_name(fingerprint) for fingerprint in known}
-    for named in store.names(on_error=lambda _: None):
-        if named.fingerprint_id not in found:
-            with contextlib.suppress(AgentKVError):
-                manifest = store.manifest(named.block_id)
-                found |= {named.fingerprint_id: model_name(manifest.fingerprint)} if manifest else {}
-    return {fingerprint_id: model for fingerprint_id, model in found.items() if model in CATALOGUE or model == FAKE}
+    kept = store.names(on_error=lambda _: None)
+    lost = [named for block in done.blocks for named in block.names] + list(done.names)
+    engines = engines_of(store, [block.fingerprint for block in done.blocks if block.fingerprint is not None], kept)
+    return list(commands(lost, done.texts, kept, engines, where))

@@ -112,6 +112,9 @@ def _entry(
 
 
 def _show(record: dict[str, Any], entries: list[Entry], when: Mapping[str, str], model: str | None) -> None:
+    if not entries and record["other_blocks"]:
+        say(f"no name is left in {record['store']}: {_unnamed(record)}")
+        return
     if not entries:
         say(f"nothing is stored in {record['store']} yet. Run `agentkv deposit PATH`, or `agentkv demo`.")
         return
@@ -122,13 +125,23 @@ def _show(record: dict[str, Any], entries: list[Entry], when: Mapping[str, str],
     rows = [dict(zip(columns, _cells(entry, when[entry.block_id]), strict=True)) for entry in entries]
     right = ("tokens", "own", "shared", "hits")
     table(shown, [[row[column] for column in shown] for row in rows], right=right, wraps=("name", "model"))
-    others = f" and {record['other_blocks']:,} unnamed ones" if record["other_blocks"] else ""
+    unnamed = record["other_blocks"]
+    others = f" and {unnamed:,} unnamed {'one' if unnamed == 1 else 'ones'}" if unnamed else ""
     total = "" if record["stored_bytes"] is None else f": {size(record['stored_bytes'])} on disk"
     say(f"\n{count(len(entries), 'block')}{others} in {record['store']}{total}")
     if record["other_blocks"]:
         say("unnamed: agent prefixes, router cards, and what a name pointed to before", dim=True)
     if model is not None:
         say(f"* made with {model}", dim=True)
+
+
+def _unnamed(record: dict[str, Any]) -> str:
+    """How many blocks have no name, where no block has one, and how to be rid of them."""
+    on_disk = "" if record["stored_bytes"] is None else f", {size(record['stored_bytes'])} on disk"
+    return (
+        f"{count(record['other_blocks'], 'unnamed block')}{on_disk} (agent prefixes, router cards, and what a name "
+        "pointed to before; the next deposit uses what it can of them)"
+    )
 
 
 def _cells(entry: Entry, when: str) -> tuple[str, ...]:

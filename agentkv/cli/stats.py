@@ -143,7 +143,7 @@ def _show(record: dict[str, Any]) -> None:
     rows += [
         ("states", f"{size(of['states'])}, if each block were kept whole"),
         ("shared", f"{size(of['saved_by_sharing'])} saved{_percent(of['saved_by_sharing'], of['states'])}"),
-        ("compressed", f"{size(of['saved_by_compression'])} saved{_percent(of['saved_by_compression'], of['raw'])}"),
+        ("compressed", _compressed(of)),
         ("on disk", f"{size(of['stored'])} of segments, {_rest(of)}"),
         ("budget", _budget_line(record["budget"])),
         ("left over", _left_line(record["leftovers"])),
@@ -173,6 +173,13 @@ def _by_model(row: dict[str, Any]) -> str:
 
 def _percent(part: int, whole: int) -> str:
     return f" ({part / whole:.0%})" if whole else ""
+
+
+def _compressed(of: dict[str, int]) -> str:
+    saved, raw = of["saved_by_compression"], of["raw"]
+    if saved >= 0:
+        return f"{size(saved)} saved{_percent(saved, raw)}"
+    return f"nothing saved: the headers of many small files take {size(-saved)} more than that{_percent(-saved, raw)}"
 
 
 def _rest(of: dict[str, int]) -> str:

@@ -8,6 +8,7 @@ neither the pack nor a copy of it is ever in memory or twice on disk. Refuses to
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,12 +124,22 @@ class _Making:
         for named in self.selection.names:
             if named.source_sha256 is not None and named.source_sha256 not in found:
                 if self.store.text(named.source_sha256) is None:
-                    raise UsageError(
-                        f"the store does not have the source text of {named.name!r} (blocks stored by agentkv 0.1 "
-                        "came without). Deposit it again, or leave all texts out with --no-sources (sources=False)."
-                    )
+                    raise UsageError(self._no_text(named))
                 found[named.source_sha256] = named
         return sorted(found)
+
+    def _no_text(self, packed: NamedBlock) -> str:
+        """Why there is no pack with that name's text, and what makes one possible."""
+        named = self.store.name(packed.kind, packed.name, packed.fingerprint_id) or packed
+        why = "it was lost"
+        if self.store.imported(named.block_id) is not None:
+            why = "it was lost, or the block came with a pack that had no texts"
+        called = f" --name {shlex.quote(named.name)}" if named.kind == "text" else ""
+        return (
+            f"the store does not have the source text of {named.name!r}: {why}. Run `agentkv deposit"
+            f"{called} {shlex.quote(named.source) or 'PATH'}` (`agentkv check --repair` has the whole command), or "
+            "leave all texts out with --no-sources (sources=False)."
+        )
 
     def members(self, step: _Steps) -> Iterator[tuple[str, Parts]]:
         for block_id in self.selection.block_ids:

@@ -27,6 +27,7 @@ from agentkv.packs.keys import is_signed
 from agentkv.packs.segment import decode_segment
 from agentkv.records import Manifest, SegmentRef
 from agentkv.store.codec import Bytes
+from agentkv.store.findings import other_kind_at
 from agentkv.store.format import Limits, Malformed, decode_manifest
 
 Progress = Callable[[int, int, str], None]
@@ -44,7 +45,11 @@ def open_pack(
     Raises UsageError if there is no such file, InvalidPack, BadSignature, StoreReadError.
     """
     given = Path(path)
-    with fsio.open_regular(Path(os.path.realpath(given))) as opened:
+    place = Path(os.path.realpath(given))
+    other = other_kind_at(place)
+    if other is not None:
+        raise UsageError(f"{given} is {other}; a pack is one file")
+    with fsio.open_regular(place) as opened:
         if opened is None:
             raise UsageError(f"there is no pack {given}")
         yield Pack(given, opened[0], opened[1].st_size, limits or PackLimits(), store_limits or Limits())
@@ -64,13 +69,14 @@ class Pack:
             if n_bytes > limits.pack_bytes:
                 raise Malformed(f"{n_bytes:,} bytes, more than the limit of {limits.pack_bytes:,}")
             index, after = self._head_member(0, INDEX, limits.index_bytes)
+            with self.told(INDEX):
+                self.index: PackIndex = formats.decode_index(index, limits)
             signature = None
-            with self.told(SIGNATURE):
+            second = self._second(after)
+            with self.told(second):
                 if tar.read_header(self._at(after, tar.BLOCK))[0] == SIGNATURE:
                     data, after = self._head_member(after, SIGNATURE, limits.signature_bytes)
                     signature = formats.decode_signature(data)
-            with self.told(INDEX):
-                self.index: PackIndex = formats.decode_index(index, limits)
             self.sha256 = sha256(index)
             self.signed_by = self._checked(index, signature)
             self._places = self._locate(after)
@@ -91,6 +97,16 @@ class Pack:
         if not is_signed(index, signature):
             raise BadSignature(self.path, signature.key)
         return signature.key
+
+    def _second(self, at: int) -> str | None:
+        """What comes after the index, for a message: the signature if its name begins there, else what the index says.
+
+        None where the file ends before either could be told.
+        """
+        start = self._at(at, max(0, min(tar.MAX_NAME, self.n_bytes - at))).split(b"\0", 1)[0]
+        if start and SIGNATURE.encode().startswith(start):
+            return SIGNATURE
+        return self.index.members[0].name if start and self.index.members else None
 
     def _head_member(self, at: int, name: str, limit: int) -> tuple[bytes, int]:
         """A member whose size only its header tells, and where the next one starts."""

@@ -18,7 +18,7 @@ import platformdirs
 from pydantic import Field, ValidationError
 
 from agentkv import fsio
-from agentkv.errors import StoreReadError, UntrustedPack, UsageError
+from agentkv.errors import InvalidKey, StoreReadError, UntrustedPack, UsageError
 from agentkv.packs.format import PublicKey, decode, encode
 from agentkv.records import Record
 from agentkv.store.format import Malformed
@@ -31,6 +31,9 @@ ENVIRONMENT = "AGENTKV_TRUST"
 _MAGIC = "agentkv-trust 1"
 _FILE_LIMIT = 1 << 20
 _LOCK_WAIT_S = 10.0
+_FIELD = 2**255 - 19
+_OCTIC = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDER = {0, 1, _FIELD - 1, _OCTIC, _FIELD - _OCTIC}  # orders 4, 1, 2, 8, 8
 
 
 class TrustedKey(Record):
@@ -63,6 +66,16 @@ def default_path() -> Path:
     return Path(given) if given else platformdirs.user_config_path("agentkv") / "trust.json"
 
 
+def is_weak(key: str) -> bool:
+    """Whether an Ed25519 public key is a point of small order, or written otherwise than a point is.
+
+    For such a point signatures verify that nobody's private key made. All eight have one of five y coordinates,
+    whatever the sign of x; encodings of 2**255 - 19 and more stand for small numbers once more.
+    """
+    y = int.from_bytes(bytes.fromhex(key.removeprefix("ed25519:")), "little") & ((1 << 255) - 1)
+    return y >= _FIELD or y in _SMALL_ORDER
+
+
 class Trust:
     """The key store in a file, read anew at each call; a file that is not there trusts nobody.
 
@@ -90,7 +103,12 @@ class Trust:
         return next((entry.name for entry in self.read().keys if entry.key == key), None)
 
     def add(self, name: str, key: str) -> bool:
-        """Trust ``key`` as ``name``; False if it was so already. Raises UsageError if either is taken."""
+        """Trust ``key`` as ``name``; False if it was so already.
+
+        Raises UsageError if either is taken, InvalidKey for a key that anybody can sign for.
+        """
+        if is_weak(key):
+            raise InvalidKey(repr(key[:80]), "it is nobody's: signatures for it can be made without a private key")
         with self._changing() as found:
             for entry in found.keys:
                 if (entry.name, entry.key) == (name, key):
@@ -121,9 +139,18 @@ class Trust:
             self._write(found.model_copy(update={"policy": policy}))
 
     def decide(self, path: Path, signed_by: str | None, *, allow_unsigned: bool = False) -> Verdict:
-        """Whether a pack whose signature, if any, was checked is let in. Raises UntrustedPack with what would help."""
-        found = self.read()
-        name = next((entry.name for entry in found.keys if entry.key == signed_by), None)
+        """Whether a pack whose signature, if any, was checked is let in. Raises UntrustedPack with what would help.
+
+        With ``allow_unsigned`` a key store that cannot be read trusts nobody, which only makes the verdict less: the
+        caller has answered the question that the policy asks. Without, it raises as :meth:`read` does.
+        """
+        try:
+            found = self.read()
+        except (UsageError, StoreReadError):
+            if not allow_unsigned:
+                raise
+            found = TrustRecord()
+        name = next((entry.name for entry in found.keys if entry.key == signed_by and not is_weak(entry.key)), None)
         if name is not None:
             return Verdict("trusted", signed_by, name)
         if found.policy == "allow-unsigned" or allow_unsigned:

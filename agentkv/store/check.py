@@ -1,7 +1,9 @@
 """What is wrong in a store: every file below its root looked at, every segment decoded and hashed.
 
 Knows where files belong and what they need of each other; changes nothing (``repair.py`` does). A read that the system
-refuses is *unreadable*, never called damage of the bytes. The lock is held for one block or record at a time, so
+refuses is *unreadable*, never called damage of the bytes. A source text that a name needs and that is not there is
+*missing*, unless the block came with a pack (packs may be made without texts): its block is whole, but nobody can make
+a pack of it or read it for another model. The lock is held for one block or record at a time, so
 deposits and collections go on; what they do meanwhile is no finding. Not guaranteed: that a state belongs to its
 tokens (``agentkv verify --prove`` repeats the proof), nor that what was sound a moment ago still is.
 """
@@ -18,10 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentkv import fsio
-from agentkv.errors import StoreError
+from agentkv.errors import CorruptBlock, StoreError, StoreReadError
 from agentkv.records import SegmentRef
 from agentkv.store.deposit import distinct
-from agentkv.store.files import SETTINGS, StoreFiles
+from agentkv.store.files import DECISIONS, ROUTER, SETTINGS, StoreFiles
 from agentkv.store.findings import (
     DAMAGE,
     Finding,
@@ -30,6 +32,7 @@ from agentkv.store.findings import (
     Report,
     fault_of,
     is_absent,
+    lacks_text,
     mismatch,
     record_fault,
     segment_fault,
@@ -85,7 +88,7 @@ class _Check:
         self._drafts: dict[tuple[Kind, Path], _Draft] = {}
         self._blocks: dict[str, Link] = {}
         self._names: dict[str, set[str]] = {}  # by block
-        self._names_of_texts: dict[str, set[str]] = {}
+        self._names_of_texts: dict[str, dict[str, str]] = {}  # name by its file's digest, by text
         self._name_files: dict[str, fsio.Identity] = {}
         self._sound: set[bytes] = set()
         self._bad: dict[bytes, _Draft] = {}
@@ -184,7 +187,7 @@ class _Check:
                 gone = is_absent(self._files, named.block_id)
             self._names.setdefault(named.block_id, set()).add(named.name)
             if named.source_sha256 is not None:
-                self._names_of_texts.setdefault(named.source_sha256, set()).add(named.name)
+                self._names_of_texts.setdefault(named.source_sha256, {})[entry.digest] = named.name
             if gone and not self._is_noted(self._files.manifests.path(named.block_id)):
                 reason = f"the block {named.block_id[:12]} that {named.name!r} points to is gone"
                 self._note(Kind.DANGLING, entry.path, reason, entry.bytes).names.add(named.name)
@@ -208,9 +211,25 @@ class _Check:
                 self._note(fault.kind, fault.path, fault.reason, entry.bytes)
         for digest, names in self._names_of_texts.items():
             path = self._files.texts.path(digest)
-            for kind in DAMAGE:
+            if not self._is_noted(path):
+                self._missing_text(digest, names)
+            for kind in DAMAGE - {Kind.MISSING}:
                 if (kind, path) in self._drafts:
-                    self._drafts[kind, path].names |= names
+                    self._drafts[kind, path].names |= set(names.values())
+
+    def _missing_text(self, digest: str, names: dict[str, str]) -> None:
+        """Note a text that is not there, if names still need it now."""
+        path = self._files.texts.path(digest)
+        with self._files.lock.shared(), contextlib.suppress(CorruptBlock):
+            try:
+                lacking = {name for key, name in names.items() if lacks_text(self._files, key, digest)}
+            except StoreReadError as error:
+                fault = fault_of(error, path)
+                self._note(fault.kind, fault.path, fault.reason)
+                return
+            if lacking:
+                reason = "the source text that a name needs is not there; the block is whole"
+                self._note(Kind.MISSING, path, reason).names.update(lacking)
 
     def _settings(self) -> None:
         try:
@@ -233,7 +252,11 @@ class _Check:
         files = self._files
         folders = {files.temporaries, files.quarantine, files.root / "segments"}
         folders |= {folder.root for folder in (files.manifests, files.names, files.texts, files.pins, files.imports)}
+        of_router = {files.root / DECISIONS, files.root / ROUTER}
         for path, info in self._listing.entries(files.root):
+            if path in of_router and stat.S_ISDIR(info.st_mode):
+                self._of_router(path)
+                continue
             temporary = path.suffix == fsio.TEMP_SUFFIX and stat.S_ISREG(info.st_mode)
             if path in folders or path.name in {MARKER, LOCK, GATE, SETTINGS} or temporary:
                 continue
@@ -241,6 +264,12 @@ class _Check:
                 self._listing.foreign(path)
         for _ in self._listing.entries(files.quarantine):  # only that it is a folder: what is in it is nobody's
             break
+
+    def _of_router(self, folder: Path) -> None:
+        """The router's files are called as it likes; only what is no file is not its own."""
+        for path, info in self._listing.entries(folder):
+            if not stat.S_ISREG(info.st_mode):
+                self._listing.foreign(path)
 
     def _leftovers(self, segments: dict[str, tuple[int, float]], texts: Iterable[Entry]) -> None:
         """Under the lock alone if nobody else is there now; else only what is old counts."""

@@ -25,7 +25,7 @@ from agentkv.store.segments import SegmentStore
 
 
 class Kind(StrEnum):
-    """What a finding is; the first five are damage."""
+    """What a finding is; the first five are damage. What is *missing* is a segment, or the source text of a name."""
 
     CORRUPT = "corrupt"
     WRONG_SIZE = "wrong-size"
@@ -123,6 +123,17 @@ def is_absent(files: StoreFiles, block_id: str) -> bool:
         return files.manifests.stored_bytes(block_id) is None
     except StoreReadError:
         return False
+
+
+def lacks_text(files: StoreFiles, name_key: str, text_sha256: str) -> bool:
+    """Whether the name in that file needs that text, and it is certainly not there.
+
+    Not so for blocks that came with a pack: it may have been made without texts. Raises CorruptBlock, StoreReadError.
+    """
+    loaded = files.names.load(name_key)
+    if loaded is None or loaded[0].source_sha256 != text_sha256 or files.texts.stored_bytes(text_sha256) is not None:
+        return False
+    return files.imports.stored_bytes(loaded[0].block_id) is None
 
 
 def fault_of(error: StoreError, path: Path) -> Fault:

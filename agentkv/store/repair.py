@@ -54,15 +54,16 @@ class LostBlock:
 class Repaired:
     """What a repair did. ``moved``: from where to where, in order; ``bytes``: of all that.
 
-    ``names``: names that pointed at blocks long gone; ``texts``: names whose source text was lost, not their block;
-    ``settings``: whether the store's settings (its budget) were lost; ``left``: findings that it could not judge.
+    ``names``: names that pointed at blocks long gone; ``texts``: names that stay and lack their source text, which is
+    damage until they are deposited again: no move mends it; ``settings``: whether the store's settings (its budget)
+    were lost; ``left``: findings that it could not judge.
     """
 
     moved: tuple[tuple[Path, Path], ...]
     bytes: int
     blocks: tuple[LostBlock, ...]
     names: tuple[NamedBlock, ...]
-    texts: tuple[str, ...]
+    texts: tuple[NamedBlock, ...]
     settings: bool
     left: tuple[str, ...]
 
@@ -126,7 +127,6 @@ class _Repair:
         texts = [path for path in self._in(files.texts) if record_fault(files.texts, path.stem)]
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)
-        texts_of = tuple(sorted({name for path in texts for name in self._names_of(path)} - set(_spelled(names))))
         # 2. damaged files: from here on a block that needs one lacks it
         self._aside([*segments, *texts, *settings])
         # 3. what points at lost blocks: a whole block that lost a name stays whole, the others stay damaged
@@ -135,6 +135,7 @@ class _Repair:
         for generation in self._generations(lost):
             self._aside([files.manifests.path(block_id) for block_id in generation])
         dangling = tuple(named for named in names if named.block_id not in lost)
+        texts_of = tuple(sorted(self._without_text(), key=lambda named: (named.name, named.fingerprint_id)))
         left = tuple(str(finding) for finding in self._report.of(Kind.UNREADABLE))
         return Repaired(tuple(self._moved), self._bytes, found, dangling, texts_of, bool(settings), left)
 
@@ -247,8 +248,16 @@ class _Repair:
         """The damaged files of a folder."""
         return sorted(path for path in self._damaged if path == folder.path(path.name.removesuffix(folder.suffix)))
 
-    def _names_of(self, text: Path) -> Iterable[str]:
-        return next((finding.names for finding in self._report.damage if finding.path == text), ())
+    def _without_text(self) -> Iterable[NamedBlock]:
+        """Names whose source text was found damaged or missing, and is not there now."""
+        for key in self._files.names.digests():
+            with contextlib.suppress(StoreError):
+                loaded = self._files.names.load(key)
+                digest = loaded[0].source_sha256 if loaded else None
+                if loaded is None or digest is None or self._files.texts.path(digest) not in self._damaged:
+                    continue
+                if self._files.texts.stored_bytes(digest) is None:
+                    yield loaded[0]
 
     def _found(self, lost: set[str], names: list[NamedBlock]) -> tuple[LostBlock, ...]:
         found = {block_id: LostBlock(block_id, (), *self._facts(block_id)) for block_id in sorted(lost)}
@@ -306,7 +315,3 @@ class _Repair:
 
 def _is_there(path: Path) -> bool:
     return os.path.lexists(path)
-
-
-def _spelled(names: Iterable[NamedBlock]) -> Iterable[str]:
-    return (named.name for named in names)

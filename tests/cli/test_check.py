@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentkv import BlockStore
 
-from .conftest import Run, damage, error_of, manifest_files, record
+from .conftest import Run, damage, error_of, manifest_files, manual, record
 
 
 def block_of(run: Run, name: str) -> str:
@@ -92,6 +95,105 @@ def test_a_source_that_is_gone_is_not_in_the_command(filled: Run, store: Path, s
     text = filled("check", "--repair").stdout
     assert "agentkv deposit" not in text
     assert "deposit them from where they are now: fees" in text
+
+
+def steps(result: Any) -> list[list[str]]:
+    """The words of the commands that a repair prints, as the shell takes them."""
+    lines = [line for line in result.stdout.splitlines() if line.startswith("  agentkv ")]
+    script = 'for word; do printf "%s\\0" "$word"; done'
+    made = []
+    for line in lines:
+        command = ["bash", "-c", f"set -- {line}\n{script}"]
+        made.append(subprocess.run(command, capture_output=True, check=True).stdout.decode().split("\0")[1:-1])
+    return made
+
+
+def routed(run: Run) -> list[tuple[str, str, str, str]]:
+    """What there is to be routed to, and from where it came."""
+    blocks = record(run("list", "--json"))["blocks"]
+    return [(b["name"], b["kind"], b["description"], b["block_id"]) for b in blocks]
+
+
+def test_a_lost_text_comes_back_under_its_name_and_with_what_it_is_for(filled: Run, store: Path, skills: Path) -> None:
+    names = {"my notes": "when it's late; $HOME", "plain": "", "odd\nname\x1b[31m": "50% é\\"}
+    for number, (name, what) in enumerate(names.items()):
+        file = skills / ("plain" if name == "plain" else f"file {number}")
+        file.write_text(f"notes, the {number}th\n")
+        assert filled("deposit", file, "--name", name, "--description", what).exit_code == 0
+    before = routed(filled)
+    for name in (*names, "fees"):
+        damage(store, block_of(filled, name))
+    result = filled("check", "--repair")
+    assert result.exit_code == 0
+    assert len(routed(filled)) == 1
+    commands = steps(result)
+    assert len(commands) == 3, "one for the manual and the text that is called by its file, one for each other text"
+    for command in commands:
+        assert filled(*command).exit_code == 0
+    assert routed(filled) == before
+    assert filled("check").exit_code == 0
+
+
+@pytest.mark.parametrize("lost", ["a part", "a reference", "a manual with references"])
+def test_lost_pieces_of_a_skill_come_back(filled: Run, store: Path, skills: Path, lost: str) -> None:
+    long = manual(skills, "long", "\n\n".join(f"## Part {n}\n\n{'Words of it. ' * 12}" for n in "abc"))
+    cut = ["--max-tokens", "300"] if lost == "a part" else []
+    if not cut:
+        (long / "references").mkdir()
+        (long / "references" / "more.md").write_text("# More\n\nWhat else there is.\n")
+    done = filled("skills", "deposit", skills, *cut, "--references")
+    assert done.exit_code == 0
+    before = routed(filled)
+    names = [name for name, *_ in before if name.startswith("long/")]
+    assert len(names) >= (2 if cut else 1)
+    damage(store, block_of(filled, "long" if lost == "a manual with references" else names[-1]))
+    result = filled("check", "--repair")
+    assert len(routed(filled)) < len(before)
+    (command,) = steps(result)
+    assert command[:2] == ["skills", "deposit"]
+    assert ("--references" in command) is not bool(cut)
+    assert command[-1] == str(long)
+    assert ("--max-tokens" in result.stdout) is bool(cut)
+    assert filled(*command, *cut).exit_code == 0
+    assert routed(filled) == before
+    assert filled("check").exit_code == 0
+
+
+def test_missing_source_texts(filled: Run, store: Path, skills: Path) -> None:
+    (skills / "notes.txt").write_text("some notes\n")
+    filled("deposit", skills / "notes.txt", "--name", "mine", "--description", "what for")
+    before = routed(filled)
+    shutil.rmtree(store / "texts")
+    result = filled("check")
+    assert result.exit_code == 47
+    assert result.stdout.count("MISSING") == 3
+    assert "source text of: fees" in " ".join(result.stdout.split())
+    assert "lacks 3 source texts; the blocks themselves are whole" in result.stderr
+    again = filled("check", "--repair", "--json")
+    assert (error_of(again)["type"], record(again)["repair"]["moved"]) == ("StoreDamaged", [])
+    assert [entry["name"] for entry in record(again)["repair"]["texts"]] == ["fees", "mine", "release"]
+    result = filled("check", "--repair")
+    assert result.exit_code == 47
+    assert "nothing had to be moved" in result.stdout
+    assert "3 names without a source text: fees, mine, release" in result.stderr
+    for command in steps(result):
+        assert filled(*command).exit_code == 0
+    assert routed(filled) == before
+    assert filled("check").exit_code == 0
+    assert filled("pack", "create", store.parent / "p").exit_code == 0
+
+
+def test_the_routers_files_are_no_findings(filled: Run, store: Path) -> None:
+    filled("ask", "what is the restocking fee of an opened reader?")
+    assert list((store / "decisions").iterdir())
+    assert record(filled("check", "--json"))["findings"] == []
+
+
+def test_a_pack_without_texts_is_no_damage(filled: Run, store: Path) -> None:
+    filled("pack", "create", store.parent / "p", "--no-sources")
+    other = ["--store", store.parent / "other"]
+    assert filled("pack", "import", store.parent / "p", "--allow-unsigned", *other).exit_code == 0
+    assert filled("check", *other).exit_code == 0
 
 
 def test_what_cannot_be_read_stays_and_ends_with_47(filled: Run, store: Path) -> None:

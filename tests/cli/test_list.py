@@ -10,6 +10,7 @@ import pytest
 
 from agentkv import AgentMemory, BlockStore, FakeEngine
 from agentkv.cli.inventory import ago
+from agentkv.cli.output import size
 from agentkv.records import Import
 
 from .conftest import Run, error_of, manifest_files, record
@@ -109,6 +110,21 @@ def test_an_empty_store(filled: Run, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "nothing is stored in" in result.stdout
     assert record(filled("list", "--store", tmp_path / "new", "--json"))["blocks"] == []
+
+
+def test_only_unnamed_blocks_are_left(filled: Run, store: Path, tmp_path: Path) -> None:
+    with BlockStore(store) as opened:
+        for named in opened.names():
+            opened.remove_name(named.kind, named.name, named.fingerprint_id)
+    found = record(filled("list", "--json"))
+    assert (found["blocks"], found["other_blocks"]) == ([], 6)
+    text = filled("list").stdout
+    assert f"no name is left in {store}: 6 unnamed blocks, {size(found['stored_bytes'])} on disk" in text
+    assert "nothing is stored" not in text
+    (tmp_path / "one.txt").write_text("one text\n")
+    other = ["--store", tmp_path / "other"]
+    filled("deposit", tmp_path / "one.txt", *other)
+    assert "\n1 block and 1 unnamed one in " in filled("list", *other).stdout
 
 
 def test_a_damaged_block_does_not_hide_the_others(filled: Run, store: Path) -> None:

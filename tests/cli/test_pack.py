@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -260,3 +262,67 @@ def test_the_policy(filled: Run, pack: Path, tmp_path: Path) -> None:
     assert record(filled("pack", "trust", "policy", "allow-unsigned", "--json"))["policy"] == "allow-unsigned"
     assert filled("pack", "import", pack, *other(tmp_path)).exit_code == 0
     assert filled("pack", "trust", "add", "me", "nonsense").exit_code == 73
+
+
+@pytest.mark.parametrize("harm", ["damaged", "a folder"])
+def test_a_key_store_that_cannot_be_read(filled: Run, pack: Path, tmp_path: Path, harm: str) -> None:
+    key = record(filled("pack", "keygen", tmp_path / "k.pem", "--json"))["public_key"]
+    signed = tmp_path / "signed.akvpack"
+    filled("pack", "create", signed, "--sign", tmp_path / "k.pem")
+    filled("pack", "trust", "add", "me", key)
+    trust = tmp_path / "trust.json"
+    if harm == "damaged":
+        trust.write_bytes(trust.read_bytes()[:-5])
+    else:
+        trust.unlink()
+        trust.mkdir()
+    for command in ("show", "verify"):
+        for path, signer in ((pack, None), (signed, key)):
+            result = filled("pack", command, path)
+            assert (result.exit_code, result.stderr) == (0, "")
+            told = " ".join(result.stdout.split())
+            assert "whom you trust cannot be told: " in told
+            assert "trust.json" in told
+            found = record(filled("pack", command, path, "--json"))["signature"]
+            assert (found["signed_by"], found["trusted"], found["trusted_as"]) == (signer, False, None)
+            assert "trust.json" in found["trust_error"]
+    for number, (path, decision) in enumerate([(pack, "unsigned"), (signed, "unknown-key")]):
+        into = ["--store", tmp_path / f"into-{number}"]
+        assert filled("pack", "import", path, *into).exit_code == (2 if harm == "damaged" else 46)
+        assert not (tmp_path / f"into-{number}").exists()
+        done = filled("pack", "import", path, *into, "--allow-unsigned", "--json")
+        assert (done.exit_code, record(done)["decision"]) == (0, decision)
+        with BlockStore(tmp_path / f"into-{number}") as opened:
+            imported = [opened.imported(named.block_id) for named in opened.names()]
+        assert {(entry.decision, entry.signed_by) for entry in imported if entry} == {
+            (decision, key if decision == "unknown-key" else None)
+        }
+
+
+def test_a_sound_key_store_is_no_error(filled: Run, pack: Path) -> None:
+    assert record(filled("pack", "show", pack, "--json"))["signature"]["trust_error"] is None
+
+
+def test_a_folder_is_no_pack(filled: Run, tmp_path: Path) -> None:
+    for command in ("show", "verify", "import"):
+        error = error_of(filled("pack", command, tmp_path, "--json"))
+        assert (error["type"], error["message"]) == ("UsageError", f"{tmp_path} is a folder; a pack is one file")
+
+
+def test_create_without_the_texts_says_how_to_have_them_again(filled: Run, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "my notes").write_text("notes\n")
+    filled("deposit", tmp_path / "my notes", "--name", "a name")
+    for name in ("fees", "a name"):
+        for text in (store / "texts").rglob("*.txt"):
+            text.unlink()
+        error = error_of(filled("pack", "create", tmp_path / "p", name, "--json"))
+        assert error["exit_code"] == 2
+        assert "0.1" not in error["message"]
+        (command,) = re.findall(r"Run `agentkv (deposit .*?)` \(", error["message"])
+        assert filled(*shlex.split(command)).exit_code == 0
+        assert filled("pack", "create", tmp_path / f"p {name}", name).exit_code == 0
+
+
+def test_a_key_of_nobody_is_not_trusted(filled: Run) -> None:
+    error = error_of(filled("pack", "trust", "add", "zero", "ed25519:" + "0" * 64, "--json"))
+    assert (error["type"], error["exit_code"]) == ("InvalidKey", 73)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from agentkv import AgentMemory, BlockStore, FakeEngine
+from agentkv.cli.output import size
 
 from .conftest import Run, damage, record
 
@@ -62,6 +68,21 @@ def test_the_screen(filled: Run, store: Path) -> None:
         assert part in text, part
 
 
+def test_what_compression_saves_may_be_less_than_headers_take(
+    run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTKV_CODEC", "raw")  # each file has its header and trailer, and nothing is saved
+    (tmp_path / "notes").write_text("a text of some words\n")
+    run("deposit", tmp_path / "notes")
+    of = record(run("stats", "--json"))["bytes"]
+    files = sum(path.is_file() for path in (store / "segments").rglob("*"))
+    assert -96 * files <= of["saved_by_compression"] < 0
+    more, share = -of["saved_by_compression"], -of["saved_by_compression"] / of["raw"]
+    (line,) = [line for line in run("stats").stdout.splitlines() if line.startswith("compressed")]
+    headers = "nothing saved: the headers of many small files take"
+    assert " ".join(line.split()) == f"compressed {headers} {size(more)} more than that ({share:.0%})"
+
+
 def test_damage(filled: Run, store: Path) -> None:
     file = next(path for path in (store / "manifests").rglob("*.json"))
     file.write_bytes(b"damaged")
@@ -77,3 +98,20 @@ def test_the_quarantine(filled: Run, store: Path) -> None:
     aside = {"files": len(done["moved"]), "bytes": done["bytes"]}
     assert record(filled("stats", "--json"))["quarantine"] == aside
     assert "agentkv gc --quarantine" in filled("stats").stdout
+
+
+@pytest.mark.parametrize("command", [["list"], ["stats", "--json"], ["--version"], ["check", "--json"]])
+def test_an_output_that_cannot_be_written_is_one_line_and_46(filled: Run, store: Path, command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "agentkv.cli", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 46
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: the output cannot be written: No space left on device")
+
+
+def test_an_output_that_is_closed_is_nobodys(filled: Run, store: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m agentkv.cli stats --json >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from agentkv.errors import AgentKVError, BadSignature, InvalidPack, StoreReadError, UsageError
+from agentkv.errors import AgentKVError, BadSignature, InvalidPack, UsageError
 from agentkv.hashing import canonical_json, sha256
 from agentkv.packs import PackLimits, Trust, admit, check, import_pack, open_pack, store_pack
 from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
@@ -393,8 +393,24 @@ def test_signatures_that_are_not_its_own(tmp_path: Path, refused: Callable[..., 
 def test_paths_that_are_no_packs(tmp_path: Path, store: BlockStore, trust: Trust) -> None:
     with pytest.raises(UsageError):
         import_pack(tmp_path / "absent", store, fingerprint=None, trust=trust)
-    with pytest.raises(StoreReadError):
+    with pytest.raises(UsageError, match="is a folder; a pack is one file"):
         import_pack(tmp_path, store, fingerprint=None, trust=trust)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, 511, 512, 600])
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_pack_that_ends_early_names_the_member_that_comes_there(tmp_path: Path, signed: bool, kept: int) -> None:
+    whole = small_pack(tmp_path, signer=key() if signed else None)
+    data = whole.read_bytes()
+    (_, head), (second, _), *_ = members_of(data)
+    whole.write_bytes(data[: 512 + len(head) + -len(head) % 512 + kept])
+    with pytest.raises(InvalidPack) as caught, open_pack(whole):
+        pass
+    assert (second == "signature.json") is signed
+    told = kept > 0 if signed else 0 < kept < 512  # a whole header of a member is in its place; only the size is wrong
+    assert caught.value.member == (second if told else None)
+    if not told:
+        assert f"{len(whole.read_bytes()):,}" in caught.value.message
 
 
 def test_a_file_that_changes_after_it_was_checked(pack: Path, store: BlockStore, trust: Trust) -> None:

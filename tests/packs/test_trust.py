@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.errors import InvalidKey, UsageError
+from agentkv.errors import InvalidKey, UntrustedPack, UsageError
 from agentkv.packs import Trust, generate_key, load_key, parse_public_key
+from agentkv.packs.format import encode
 from agentkv.packs.keys import is_signed
+from agentkv.packs.trust import TrustedKey, TrustRecord, Verdict
 
 from .packing import key
 
@@ -105,3 +107,60 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGENTKV_TRUST")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert Trust().path.parts[-2:] == ("agentkv", "trust.json")
+
+
+P = 2**255 - 19
+D = -121665 * pow(121666, -1, P) % P
+
+
+def times_eight(y: int) -> tuple[int, int] | None:
+    """Eight times a point with that y coordinate, by the curve's own law; None if there is no such point."""
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    root = pow(square, (P + 3) // 8, P)
+    x = next((x for x in (root, root * pow(2, (P - 1) // 4, P) % P) if (x * x - square) % P == 0), None)
+    if x is None:
+        return None
+    point = (x, y % P)
+    for _ in range(3):
+        (a, b), product = point, D * point[0] ** 2 * point[1] ** 2
+        point = (2 * a * b * pow(1 + product, -1, P) % P, (b * b + a * a) * pow(1 - product, -1, P) % P)
+    return point
+
+
+OCTIC = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+SMALL = [0, 1, P - 1, P, P + 1, OCTIC, P - OCTIC]
+
+
+@pytest.mark.parametrize("sign", [0, 1 << 255])
+@pytest.mark.parametrize("y", SMALL)
+def test_points_of_small_order_are_nobodys_keys(tmp_path: Path, y: int, sign: int) -> None:
+    assert times_eight(y) == (0, 1), "the neutral element"
+    public = "ed25519:" + (y | sign).to_bytes(32, "little").hex()
+    trust = Trust(tmp_path / "trust.json")
+    with pytest.raises(InvalidKey, match="nobody's"):
+        trust.add("zero", public)
+    assert not trust.path.exists()
+    weak = TrustRecord(keys=(TrustedKey(name="zero", key=public),))  # as an earlier version let it in
+    trust.path.write_bytes(encode("agentkv-trust 1", weak))
+    assert trust.decide(tmp_path, public, allow_unsigned=True).decision == "unknown-key"
+    with pytest.raises(UntrustedPack):
+        trust.decide(tmp_path, public)
+
+
+def test_keys_that_people_have_are_not_of_small_order(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust.json")
+    for seed in range(1, 20):
+        public = key(seed).public
+        assert times_eight(int.from_bytes(bytes.fromhex(public[8:]), "little") & (2**255 - 1)) != (0, 1)
+        assert trust.add(f"key-{seed}", public)
+
+
+def test_a_key_store_that_cannot_be_read_lets_in_only_what_is_asked_for_and_trusts_nobody(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust.json")
+    trust.add("me", key().public)
+    trust.set_policy("allow-unsigned")
+    trust.path.write_bytes(trust.path.read_bytes()[:-1])
+    for signed_by, decision in ((None, "unsigned"), (key().public, "unknown-key")):
+        with pytest.raises(UsageError, match="damaged"):
+            trust.decide(tmp_path, signed_by)
+        assert trust.decide(tmp_path, signed_by, allow_unsigned=True) == Verdict(decision, signed_by)

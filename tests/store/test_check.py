@@ -244,10 +244,62 @@ def test_marks_texts_and_settings_are_lost_by_themselves(store: BlockStore) -> N
     assert {finding.names for finding in report.damage if finding.path.suffix == ".txt"} == {("name-2",)}
     done = repair(store.files, report)
     assert {source for source, _ in done.moved} == set(paths)
-    assert (done.blocks, done.names, done.texts, done.settings) == ((), (), ("name-2",), True)
+    assert (done.blocks, done.names, done.settings) == ((), (), True)
+    assert [named.name for named in done.texts] == ["name-2"]
+    (finding,) = check(store.files).damage
+    assert (finding.kind, finding.path) == (Kind.MISSING, paths[3]), "no move brings a text back"
+    store.put_text("text 2")
     assert check(store.files).damage == ()
     assert store.budget is None
     assert sorted(found.name for found in store.names()) == ["name-0", "name-2"]
+
+
+def test_a_missing_text_is_damage_that_no_move_mends(store: BlockStore) -> None:
+    texts = [store.files.texts.path(sha256(f"text {number}".encode())) for number in range(3)]
+    store.files.imports.path(OTHER[0].block_id).unlink()
+    store.files.imports.path(PARENT[0].block_id).unlink()
+    shutil.rmtree(store.root / "texts")
+    report = check(store.files)
+    assert kinds(report) == [(Kind.MISSING, path) for path in sorted([texts[0], texts[2]])], "1 came with a pack"
+    assert {(finding.path, finding.names, finding.blocks) for finding in report.damage} == {
+        (texts[0], ("name-0",), ()),
+        (texts[2], ("name-2",), ()),
+    }
+    before = everything(store.root)
+    done = repair(store.files, report)
+    assert (done.moved, done.blocks, done.names, done.left) == ((), (), (), ())
+    assert sorted(named.name for named in done.texts) == ["name-0", "name-2"]
+    assert everything(store.root) == before
+    entry = next(named for named in store.names() if named.name == "name-2")
+    store.set_name(entry.model_copy(update={"source_sha256": None}))
+    store.remove_name("skill", "name-0", FINGERPRINT.id)
+    assert check(store.files).findings == (), "a name that needs no text lacks none"
+
+
+def test_a_text_that_nobody_needs_any_more_is_not_missing(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the names and the look at the texts the name is removed, and its text collected."""
+    store.files.imports.path(OTHER[0].block_id).unlink()
+    other = BlockStore(store.root)
+
+    def marks(self: Any) -> None:
+        other.remove_name("skill", "name-2", FINGERPRINT.id)
+        other.collect()
+
+    monkeypatch.setattr("agentkv.store.check._Check._marks", marks)
+    assert check(store.files).damage == ()
+    assert not store.files.texts.path(sha256(b"text 2")).exists()
+
+
+def test_the_routers_files_are_the_stores(store: BlockStore) -> None:
+    for folder, file in (("decisions", "2026-01.jsonl"), ("router", "ab" * 32 + ".json")):
+        (store.root / folder).mkdir()
+        (store.root / folder / file).write_bytes(b"{}")
+    assert check(store.files).findings == ()
+    os.mkfifo(store.root / "router" / "pipe")
+    shutil.rmtree(store.root / "decisions")
+    (store.root / "decisions").symlink_to("/etc")
+    expected = {store.root / "decisions": Kind.FOREIGN, store.root / "router" / "pipe": Kind.FOREIGN}
+    assert {finding.path: finding.kind for finding in check(store.files).findings} == expected
 
 
 def test_leftovers_and_foreign_things_are_no_damage(store: BlockStore) -> None:

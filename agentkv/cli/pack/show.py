@@ -14,7 +14,7 @@ import typer
 from agentkv.cli import options
 from agentkv.cli.output import count, finish, one_line, print_json, printable, say, size, table
 from agentkv.cli.progress import bytes_bar
-from agentkv.errors import UsageError
+from agentkv.errors import StoreReadError, UsageError
 
 if TYPE_CHECKING:
     from agentkv.packs import Contents, Pack
@@ -89,15 +89,27 @@ def describe(pack: Pack, contents: Contents) -> dict[str, Any]:
 
 
 def signature(pack: Pack) -> dict[str, Any]:
-    """Who signed a pack and whether that key is trusted here; a wrong signature was refused before."""
+    """Who signed a pack and whether that key is trusted here; a wrong signature was refused before.
+
+    ``trust_error``: why the key store could not be asked, which for a look at a pack is no failure.
+    """
     from agentkv.packs import Trust
 
-    name = None if pack.signed_by is None else Trust().name_of(pack.signed_by)
-    return {"signed_by": pack.signed_by, "trusted": name is not None, "trusted_as": name}
+    name = error = None
+    try:
+        name = None if pack.signed_by is None else Trust().name_of(pack.signed_by)
+        if pack.signed_by is None:
+            Trust().read()
+    except (UsageError, StoreReadError) as failure:
+        error = failure.message
+    return {"signed_by": pack.signed_by, "trusted": name is not None, "trusted_as": name, "trust_error": error}
 
 
 def signer_line(signed: dict[str, Any]) -> str:
     """The signature for people."""
+    if signed["trust_error"] is not None:
+        by = "not signed" if signed["signed_by"] is None else f"signed by {signed['signed_by']}, trusted or not"
+        return f"{by}; whom you trust cannot be told: {signed['trust_error']}"
     if signed["signed_by"] is None:
         return "not signed"
     if signed["trusted"]:
