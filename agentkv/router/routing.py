@@ -178,9 +178,11 @@ class Routing:
             return given(self.named(skill).name)
         cards = {name: Candidate(stored[name].description or summary(text), text) for name, text in inner.items()}
         decision = decide(self.classifier, question, cards, self.fallback)
-        if decision.pick is None and skill in stored:
+        if decision.pick is None:
             reason = decision.fallback or "nothing within the skill fits"
-            decision = decision.model_copy(update={"pick": skill, "fallback": f"{reason}: its manual alone"})
+            pick = skill if skill in stored else None
+            instead = "its manual alone" if pick else f"no block, since {skill!r} is stored in parts only"
+            decision = decision.model_copy(update={"pick": pick, "fallback": f"{reason}: {instead}"})
         self.log.append(question, cards, decision)
         return decision
 

@@ -1,8 +1,13 @@
 """``SkillLibrary``: folders of skills and a memory, kept in step: what is new or changed is read, what is gone retired.
 
 What is stored for this model, these settings and this agent prefix is compared with what the folders hold now, by
-digest and block id; times decide nothing. The names that a library may retire are those of skills whose source lies
-below its folders; whatever else the store holds is not its business.
+digest and block id; times decide nothing. What is the same but cannot be used (a file of the block, its parent, its
+text or its name is missing or damaged) is deposited again, and reported as mended; what the system would not read is a
+fault. The names that a library may retire are those of skills whose source lies below its folders, and those of a
+skill that one of its own replaces; whatever else the store holds is not its business.
+
+**Names are one space.** A skill deposited from another folder under the same name is replaced, the last one wins, and
+the report says whose it was. Two of one name below the roots of one library are a fault, and the first stays.
 
 **A skill keeps its last good version** while its file is broken, cannot be deposited, or its folder cannot be read:
 a half-saved file must not take a skill away. The report says so. A skill whose file is gone is retired at once:
@@ -10,7 +15,9 @@ its names go, so that it is not routed any more. Blocks stay, unnamed, until the
 takes them; a skill that comes back costs a hash.
 
 Knows files, names and ids. What it needs of a memory is :class:`Depositor`. Not guaranteed: that a skill in several
-pieces changes all of them in one instant; each piece is replaced whole, and what is left over goes last.
+pieces changes all of them in one instant; each piece is replaced whole, and what is left over goes last. Nor that a
+store's byte budget holds all of the skills: what a later deposit made go is reported as evicted; the next sync reads it
+again, and others go for it.
 """
 
 from __future__ import annotations
@@ -20,17 +27,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine
-from agentkv.errors import AgentKVError, Cancelled, InvalidManual, StoreError
+from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
 from agentkv.records import NamedBlock
+from agentkv.skills.evictions import Evictions
 from agentkv.skills.inventory import Inventory
-from agentkv.skills.manual import Manual, name_key
+from agentkv.skills.manual import FILE_NAMES, Manual, name_key
 from agentkv.skills.pieces import Cutter, Piece, owner, read_references
-from agentkv.skills.report import Broken, Plan, SkillEvent, SyncReport, Work
+from agentkv.skills.report import Broken, Done, Plan, SkillEvent, SyncReport, Work
+from agentkv.skills.stored import fault_of
 from agentkv.store.catalog import BlockStore
 
 if TYPE_CHECKING:
@@ -56,6 +66,12 @@ class Depositor(Protocol):
     ) -> Deposit:
         """Read a manual once and store it under its name."""
         ...
+
+
+class _State(Enum):
+    STORED = "as it should be"
+    DAMAGED = "as it should be, but not usable"
+    OTHER = "not there, or another one"
 
 
 def _ignore(_: object) -> None:
@@ -156,26 +172,23 @@ class SkillLibrary:
         stored: dict[str, NamedBlock],
         ours: Sequence[NamedBlock],
     ) -> Plan:
-        work, unchanged, problems = [], [], []
+        works, unchanged, problems = [], [], []
         broken = [Broken(error.path, error, _names_from(error.path, ours)) for error in errors]
         for manual in manuals:
             try:
                 pieces, more = self._pieces(manual)
+                work = self._work(manual, tuple(pieces), stored)
             except AgentKVError as error:
                 broken.append(Broken(manual.path, error, _names_of(manual.name, ours)))
                 continue
             problems += more
-            names = {piece.manual.name for piece in pieces}
-            mine = [named for named in ours if owner(named.name) == manual.name]
-            missing = tuple(piece for piece in pieces if not self._is_stored(piece, stored))
-            stale = tuple(named for named in mine if named.name not in names)
-            if missing or stale:
-                work.append(Work(manual, tuple(pieces), missing, stale, tuple(mine)))
-            else:
+            if work is None:
                 unchanged.append((manual, tuple(pieces)))
+            else:
+                works.append(work)
         kept = {owner(name) for entry in broken for name in entry.kept} | {manual.name for manual in manuals}
         gone = [n for n in ours if owner(n.name) not in kept and not self.inventory.is_unreadable(Path(n.source))]
-        return Plan(tuple(work), tuple(unchanged), tuple(gone), tuple(broken), tuple(problems))
+        return Plan(tuple(works), tuple(unchanged), tuple(gone), tuple(broken), tuple(problems))
 
     def _pieces(self, manual: Manual) -> tuple[list[Piece], list[InvalidManual]]:
         """The skill's pieces, cut anew only if its content has changed. Raises what that was refused for before."""
@@ -198,16 +211,34 @@ class SkillLibrary:
         source = Path(named.source)
         return any(source.is_relative_to(_source(root)) for root in self.inventory.roots)
 
-    def _is_stored(self, piece: Piece, stored: dict[str, NamedBlock]) -> bool:
-        named, manual = stored.get(piece.manual.name), piece.manual
-        if named is None or (named.block_id, named.source_sha256) != (piece.block_id, piece.source_sha256):
-            return False
-        if (named.description, named.license) != (manual.description, manual.license or ""):
-            return False
+    def _work(self, manual: Manual, pieces: tuple[Piece, ...], stored: dict[str, NamedBlock]) -> Work | None:
+        """What is to be done for a skill, None if nothing is. Raises StoreReadError."""
+        states = {piece.manual.name: self._state(piece, stored) for piece in pieces}
+        before = tuple(named for named in stored.values() if owner(named.name) == manual.name)
+        missing = tuple(piece for piece in pieces if states[piece.manual.name] is not _State.STORED)
+        stale = tuple(named for named in before if named.name not in states)
+        if not missing and not stale:
+            return None
+        kind: Done = "changed" if before else "added"
+        was = _other_folder(manual, before)
+        if was is not None:
+            kind = "replaced"
+        elif not stale and _State.OTHER not in states.values():
+            kind = "mended"
+        return Work(manual, pieces, missing, stale, before, kind, was)
+
+    def _state(self, piece: Piece, stored: dict[str, NamedBlock]) -> _State:
+        store, manual = self.memory.store, piece.manual
         try:
-            return named.source == _source(manual.path) and self.memory.store.exists(named.block_id)
-        except StoreError:
-            return False
+            named = stored.get(manual.name) or store.name("skill", manual.name, self.memory.blocks.fingerprint.id)
+        except CorruptBlock:
+            return _State.DAMAGED
+        if named is None or (named.block_id, named.source_sha256) != (piece.block_id, piece.source_sha256):
+            return _State.OTHER
+        about = named.description, named.license, named.source
+        if about != (manual.description, manual.license or "", _source(manual.path)):
+            return _State.OTHER
+        return _State.STORED if fault_of(store, named) is None else _State.DAMAGED
 
     # --- doing it -------------------------------------------------------------------------------------
 
@@ -226,37 +257,64 @@ class SkillLibrary:
         Cancelled.
         """
         with self._lock:
-            events = _removals(plan.removed)
+            events: list[SkillEvent] = []
+
+            def say(*said: SkillEvent) -> None:
+                for event in said:
+                    events.append(event)
+                    on_event(event)
+
+            evictions = Evictions(self.memory.store)
+            sources = {named.name: Path(named.source) for named in self._stored().values()}
             retired = [named.block_id for named in plan.removed if self._remove(named)]
-            for event in events:
-                on_event(event)
-            broken = list(plan.broken)
+            say(*_removals(plan.removed))
+            broken, done = list(plan.broken), []
             for work in plan.work:
                 if cancellation is not None and cancellation.requested:
                     raise Cancelled("a sync of skills")
                 if leave(work.manual.path):
                     continue
                 on_work(work)
+                sources |= {piece.manual.name: work.manual.path for piece in work.pieces}
                 try:
                     event, lost = self._deposit(work, cancellation)
                 except Cancelled:
                     raise
                 except AgentKVError as error:
                     broken.append(self._refuse(work, error))
-                    continue
-                retired += lost
-                events.append(event)
-                on_event(event)
-            done = {kind: tuple(event.name for event in events if event.kind == kind) for kind in ("added", "changed")}
-            return SyncReport(
-                **done,
-                unchanged=tuple(manual.name for manual, _ in plan.unchanged),
+                else:
+                    done.append(work)
+                    retired += lost
+                    say(event)
+                say(*evictions.look(sources))
+            gone = self._gone(plan, done)
+            report = SyncReport(
+                unchanged=tuple(manual.name for manual, _ in plan.unchanged if manual.name not in gone),
+                evicted=tuple(gone),
                 removed=tuple(event.name for event in events if event.kind == "removed"),
                 broken=tuple(broken),
                 problems=plan.problems,
                 retired=tuple(retired),
+                evicted_names=evictions.names,
+                evicted_bytes=evictions.bytes_of([name for names in gone.values() for name in names]),
                 events=tuple(events),
             )
+            stays = [work for work in done if work.manual.name not in gone]
+            return replace(report, **_by_kind(stays))
+
+    def _gone(self, plan: Plan, done: Sequence[Work]) -> dict[str, list[str]]:
+        """The skills that should be stored now and are not whole, with the names that they lack: the budget's doing."""
+        there = set(self._stored())
+        pieces = [(manual.name, pieces) for manual, pieces in plan.unchanged]
+        pieces += [(work.manual.name, work.pieces) for work in done]
+        lost = {name: [p.manual.name for p in of_it if p.manual.name not in there] for name, of_it in pieces}
+        lost = {name: names for name, names in lost.items() if names}
+        return lost if lost and self._has_budget() else {}
+
+    def _has_budget(self) -> bool:
+        with contextlib.suppress(StoreError):  # settings that cannot be read bound nothing
+            return self.memory.store.budget is not None
+        return False
 
     def _deposit(self, work: Work, cancellation: Cancellation | None) -> tuple[SkillEvent, list[str]]:
         start, before = time.perf_counter(), self.memory.engine.counters.decoded
@@ -266,12 +324,15 @@ class SkillLibrary:
             )
         lost = work.replaced + [named.block_id for named in work.stale if self._remove(named)]
         event = SkillEvent(
-            kind="changed" if work.before else "added",
+            kind=work.kind,
             name=work.manual.name,
             path=work.manual.path,
             pieces=len(work.pieces),
-            tokens=self.memory.engine.counters.decoded - before,
+            tokens=sum(piece.n_whole for piece in work.pieces),
+            own_tokens=sum(piece.n_tokens for piece in work.pieces),
+            read=self.memory.engine.counters.decoded - before,
             seconds=time.perf_counter() - start,
+            was=work.was,
         )
         return event, lost
 
@@ -293,6 +354,23 @@ def _removals(removed: Sequence[NamedBlock]) -> list[SkillEvent]:
         key = (owner(named.name), named.source)
         count[key] = count.get(key, 0) + 1
     return [SkillEvent("removed", name, Path(source), pieces) for (name, source), pieces in count.items()]
+
+
+def _by_kind(done: Sequence[Work]) -> dict[str, Any]:
+    """The skills deposited, by what became of them, as a report names them."""
+    kinds: tuple[Done, ...] = ("added", "changed", "mended", "replaced")
+    return {kind: tuple(work.manual.name for work in done if work.kind == kind) for kind in kinds}
+
+
+def _other_folder(manual: Manual, before: Sequence[NamedBlock]) -> Path | None:
+    """The folder whose skill has the name now, if it is another one and still holds a manual."""
+    for folder in dict.fromkeys(Path(named.source) for named in before):
+        if not folder.is_absolute():
+            continue
+        with contextlib.suppress(OSError):
+            if any((folder / name).is_file() for name in FILE_NAMES) and not folder.samefile(manual.path):
+                return folder
+    return None
 
 
 def _names_from(path: Path, ours: Sequence[NamedBlock]) -> tuple[str, ...]:

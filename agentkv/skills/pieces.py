@@ -37,12 +37,13 @@ _MAX_CARD = 400
 class Piece:
     """One block of a skill. ``manual``: as the memory deposits it; ``behind``: the name whose block is its parent.
 
-    ``n_tokens``: its own, without the prefix's or the manual's that it is behind.
+    ``n_tokens``: its own, without the prefix's or the manual's that it is behind; ``n_whole``: with them.
     """
 
     manual: Manual
     behind: str | None
     n_tokens: int
+    n_whole: int
     block_id: str
     source_sha256: str
 
@@ -104,6 +105,7 @@ class Cutter:
             manual=manual,
             behind=None if behind is None else behind.manual.name,
             n_tokens=len(ids),
+            n_whole=len(ids) + (len(self._prefix_ids) if behind is None else behind.n_whole),
             block_id=self._blocks.id_of(ids, self._prefix_id if behind is None else behind.block_id),
             source_sha256=sha256(manual.block_text.encode()),
         )

@@ -11,7 +11,14 @@ from agentkv.records import NamedBlock
 from agentkv.skills.manual import FILE_NAMES, Manual
 from agentkv.skills.pieces import Piece
 
-Kind = Literal["added", "changed", "removed", "broken", "mended"]
+Done = Literal["added", "changed", "mended", "replaced"]
+"""What a deposit does to a skill.
+
+``mended``: what was stored of it was damaged, or its file was broken for a while; ``replaced``: its name was that of
+another folder's skill.
+"""
+
+Kind = Literal[Done, "removed", "broken", "evicted"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Broken:
 class Work:
     """A skill to be deposited: ``missing`` of its ``pieces`` are to be read or named, ``stale`` names go afterwards.
 
-    ``before``: the names that it has now.
+    ``before``: the names that it has now. ``kind``: what that will be; ``was``: the folder whose skill is replaced.
     """
 
     manual: Manual
@@ -46,6 +53,8 @@ class Work:
     missing: tuple[Piece, ...]
     stale: tuple[NamedBlock, ...]
     before: tuple[NamedBlock, ...]
+    kind: Done = "added"
+    was: Path | None = None
 
     @property
     def replaced(self) -> list[str]:
@@ -77,34 +86,51 @@ class Plan:
 
 @dataclass(frozen=True)
 class SkillEvent:
-    """What became of one skill. ``pieces``: its blocks; ``tokens``: evaluated for it, proofs and cards included."""
+    """What became of one skill, or of one name that was evicted (its ``path`` is None where it is no skill's).
+
+    ``pieces``: its blocks; ``tokens``: of these, each with what it follows, as ``agentkv list`` counts;
+    ``own_tokens``: without that; ``read``: evaluated now, proofs and cards included. ``was``: the folder whose skill
+    was replaced.
+    """
 
     kind: Kind
     name: str
-    path: Path
+    path: Path | None
     pieces: int = 0
     tokens: int = 0
+    own_tokens: int = 0
+    read: int = 0
     seconds: float = 0.0
     reason: str = ""
+    was: Path | None = None
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What a sync did: ``added`` + ``changed`` + ``unchanged`` + ``broken`` are the ``found`` manuals.
+    """What a sync did: each of the ``found`` manuals is in one of ``added`` to ``unchanged``, ``evicted``, ``broken``.
 
+    ``mended``: unchanged, but what was stored of it was damaged; ``replaced``: in place of another folder's skill of
+    that name. ``evicted``: deposited or unchanged, and gone at the end, because the store's budget does not hold all.
+    ``evicted_names``: every name that went for this sync's deposits; ``evicted_bytes``: what these skills lost by it.
     ``removed``: names retired, of skills that are gone. ``retired``: ids of blocks that lost their name.
     """
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
     problems: tuple[InvalidManual, ...] = ()
     retired: tuple[str, ...] = ()
+    evicted_names: tuple[str, ...] = ()
+    evicted_bytes: int = 0
     events: tuple[SkillEvent, ...] = field(default=(), repr=False)
 
     @property
     def found(self) -> int:
         """Manuals found in the folders."""
-        return len(self.added) + len(self.changed) + len(self.unchanged) + len(self.broken)
+        done = (self.added, self.changed, self.mended, self.replaced)
+        return sum(map(len, done)) + len(self.unchanged) + len(self.evicted) + len(self.broken)

@@ -219,7 +219,8 @@ class SkillWatch:
             return any(folder.is_relative_to(place) for place in self._pending)
 
     def _say(self, event: SkillEvent) -> None:
-        self._said.pop(event.path, None)
+        if event.kind != "evicted" and event.path is not None:
+            self._said.pop(event.path, None)
         self._on_event(event)
 
     def _say_faults(self, broken: Iterable[Broken], sound: Iterable[Path]) -> None:

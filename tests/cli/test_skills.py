@@ -7,11 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+
+from agentkv import BlockStore
+from agentkv.cli.skills.watch import _tell as tell_event
+from agentkv.skills.report import SkillEvent
 
 from .conftest import FEES, Run, error_of, manual, record
 
@@ -80,7 +85,7 @@ def test_deposit_adds_changes_and_removes(run: Run, skills: Path) -> None:
 
 def test_deposit_table(run: Run, skills: Path) -> None:
     header, fees, release, _, total = run("skills", "deposit", skills).stdout.splitlines()
-    assert header.split() == ["name", "blocks", "tokens", "seconds"]
+    assert header.split() == ["name", "blocks", "tokens", "read", "seconds"]
     assert fees.split()[:3] == ["fees", "added", "1"]
     assert release.split()[:2] == ["release", "added"]
     assert total == "2 skills: 2 added"
@@ -133,6 +138,112 @@ def test_parts_and_references(run: Run, skills: Path) -> None:
     assert turn["decision"]["classifier"] != "caller/1"
 
 
+def test_tokens_are_one_number_everywhere(run: Run, skills: Path) -> None:
+    events = {event["name"]: event for event in record(run("skills", "deposit", skills, "--json"))["events"]}
+    listed = {entry["name"]: entry["tokens"] for entry in record(run("list", "--json"))["blocks"]}
+    assert {name: event["tokens"] for name, event in events.items()} == listed
+    for entry in record(run("skills", "list", skills, "--json"))["skills"]:
+        event = events[entry["name"]]
+        assert (entry["tokens"], entry["own_tokens"]) == (event["tokens"], event["own_tokens"])
+        assert entry["own_tokens"] < entry["tokens"] < event["read"]
+    header, fees, *_ = run("skills", "list", skills).stdout.splitlines()
+    assert header.split() == ["name", "state", "model", "tokens", "own", "blocks", "files", "license"]
+    assert fees.split()[3:5] == [f"{events['fees']['tokens']:,}", f"{events['fees']['own_tokens']:,}"]
+
+
+def test_list_tells_parts(run: Run, skills: Path) -> None:
+    manual(skills, "long", "\n\n".join(f"## Part {i}\n\n{'word ' * 40}" for i in range(6)))
+    run("skills", "deposit", skills, "--max-tokens", "600")
+    parts = {e["name"]: e["parts"] for e in record(run("skills", "list", skills, "--json"))["skills"]}
+    assert parts == {"fees": [], "release": [], "long": ["long/long", "long/part-2", "long/part-4"]}
+    shown = run("skills", "list", skills).stdout.splitlines()
+    assert shown[-1] == "long is stored in 3 parts: long/long, long/part-2, long/part-4"
+
+
+def one_segment(store: Path, name: str) -> Path:
+    """A segment file of this name's block that no other block has."""
+    with BlockStore(store) as opened:
+        mine = next(named.block_id for named in opened.names() if named.name == name)
+        digests = {i: {ref.sha256 for ref in opened.verify(i).segments} for i in opened.block_ids()}
+        own = digests.pop(mine) - set().union(*digests.values())
+        return Path(opened.segments.where(sorted(own)[0]))
+
+
+def test_damage_is_listed_and_mended(run: Run, skills: Path, store: Path) -> None:
+    run("skills", "deposit", skills)
+    file = one_segment(store, "fees")
+    file.unlink()
+    listed = run("skills", "list", skills, "--json")
+    assert states(listed) == {"fees": "damaged", "release": "stored"}
+    assert error_of(listed)["exit_code"] == 43
+    assert file.name[:12] in record(listed)["skills"][0]["fault"]
+    assert "2 skills: 1 damaged, 1 stored" in run("skills", "list", skills).stdout
+    assert run("ask", "restocking fee?", "--skill", "fees").exit_code == 43
+
+    result = run("skills", "deposit", skills)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "2 skills: 1 mended, 1 unchanged")
+    assert states(run("skills", "list", skills, "--json")) == {"fees": "stored", "release": "stored"}
+    assert run("ask", "restocking fee?", "--skill", "fees").exit_code == 0
+
+
+def test_a_text_that_is_missing_is_damage(run: Run, skills: Path, store: Path) -> None:
+    run("skills", "deposit", skills)
+    for text in (store / "texts").rglob("*.txt"):
+        text.unlink()
+    assert states(run("skills", "list", skills, "--json")) == {"fees": "damaged", "release": "damaged"}
+    first = record(run("skills", "deposit", skills, "--json"))
+    assert (first["mended"], first["unchanged"], first["found"]) == (["fees", "release"], [], 2)
+    assert states(run("skills", "list", skills, "--json")) == {"fees": "stored", "release": "stored"}
+
+
+def test_what_cannot_be_read_is_no_damage(run: Run, skills: Path, store: Path) -> None:
+    run("skills", "deposit", skills)
+    file = one_segment(store, "fees")
+    file.unlink()
+    file.mkdir()
+    listed = run("skills", "list", skills, "--json")
+    assert states(listed) == {"fees": "unreadable", "release": "stored"}
+    assert error_of(listed)["exit_code"] == 46
+    deposited = run("skills", "deposit", skills, "--json")
+    assert error_of(deposited)["exit_code"] == 46
+    assert (record(deposited)["unchanged"], record(deposited)["broken"][0]["kept"]) == (["release"], ["fees"])
+
+
+def test_a_replaced_skill_is_told(run: Run, skills: Path, tmp_path: Path) -> None:
+    run("skills", "deposit", skills)
+    manual(tmp_path / "other", "fees", "Other fees.")
+    shown = run("skills", "deposit", tmp_path / "other").stdout
+    assert f"replaced (was {skills / 'fees'})" in " ".join(shown.split())
+    assert shown.splitlines()[-1] == "1 skill: 1 replaced"
+    told = record(run("skills", "deposit", skills, "--json"))
+    assert (told["replaced"], told["unchanged"], told["found"]) == (["fees"], ["release"], 2)
+    assert told["events"][0]["was"] == str(tmp_path / "other" / "fees")
+
+
+def test_a_budget_that_is_too_small_fails(run: Run, skills: Path, store: Path) -> None:
+    run("skills", "deposit", skills / "fees")
+    with BlockStore(store) as opened:
+        used = sum(n_bytes for _, n_bytes in opened.segments.all())
+        opened.set_budget(used * 2)
+    for i in range(6):
+        manual(skills, f"more-{i}", f"{i} word " * 40)
+    result = run("skills", "deposit", skills, "--json")
+    error, told = error_of(result), record(result)
+    assert error["exit_code"] == 48
+    there = {entry["name"] for entry in record(run("list", "--json"))["blocks"]}
+    names = ["fees", *(f"more-{i}" for i in range(6)), "release"]
+    assert sorted(told["evicted"]) == [name for name in names if name not in there]
+    assert sorted(told["added"]) == [name for name in names if name in there and name != "fees"]
+    assert (told["found"], sorted(told["evicted_names"])) == (8, sorted(told["evicted"]))
+    assert (error["budget"], error["evicted"], error["needed"] > 0) == (used * 2, told["evicted"], True)
+    assert "too small" in error["message"]
+    assert told["evicted"][0] in error["message"]
+    again = run("skills", "deposit", skills)
+    assert again.exit_code == 48
+    assert f"{len(told['evicted'])} evicted" in again.stdout.replace("\n", " ")
+    assert "to keep to the store's budget: " in again.stdout
+
+
 # --- test ---------------------------------------------------------------------------------------------
 
 
@@ -164,12 +275,86 @@ def test_test_fails_on_request_and_shows_which(run: Run, skills: Path) -> None:
     assert run("skills", "test", skills, "--no-answers", "--min-right", "1").exit_code == 2
 
 
+def held(store: Path) -> dict[str, bytes]:
+    """Every file of the store that a deposit writes."""
+    folders = ("manifests", "names", "segments", "texts")
+    files = [path for folder in folders for path in (store / folder).rglob("*") if path.is_file()]
+    return {str(path.relative_to(store)): path.read_bytes() for path in files}
+
+
+def test_test_reads_the_questions_first(run: Run, skills: Path, store: Path) -> None:
+    routes = skills / "release" / "routes.jsonl"
+    routes.write_text("not json\n")
+    result = run("skills", "test", skills, "--json")
+    assert error_of(result)["exit_code"] == 2
+    assert f"{routes}:1" in result.stderr
+    assert not store.exists()
+    run("skills", "deposit", skills)
+    before = held(store)
+    assert run("skills", "test", skills, "--max-tokens", "600").exit_code == 2
+    assert held(store) == before
+
+
+def test_test_leaves_what_is_stored_as_it_is(run: Run, skills: Path, store: Path, tmp_path: Path) -> None:
+    route = '{"query": "what is in part 3", "skill": "long", "answer": ["word"]}\n'
+    manual(skills, "long", "\n\n".join(f"## Part {i}\n\n{'word ' * 40}" for i in range(6)), route)
+    run("skills", "deposit", skills, "--max-tokens", "600")
+    fees = (skills / "fees" / "SKILL.md").read_text()
+    (skills / "fees" / "SKILL.md").write_text(fees.replace("12%", "13%"))
+    run("skills", "test", skills)  # cards and prefixes of routing aside, nothing is new
+    before = held(store)
+    result = run("skills", "test", skills, "--json")
+    assert held(store) == before
+    told = record(result)
+    assert told["deposited"] == []
+    assert told["as_stored"] == {
+        "fees": "and its file has changed since; `agentkv skills deposit` reads it",
+        "long": "in 3 blocks; `agentkv skills deposit` would cut it otherwise",
+    }
+    assert "long: tested as it is stored, in 3 blocks" in result.stderr
+    assert {row["skill"]: row["answer"] for row in told["rows"]}["fees"].endswith("12%.")
+    names = {entry["name"] for entry in record(run("list", "--json"))["blocks"]}
+    assert names == {"fees", "release", "long/long", "long/part-2", "long/part-4"}
+
+    manual(skills, "new", "New text.")
+    one_segment(store, "release").unlink()
+    result = run("skills", "test", skills, "--json")
+    assert record(result)["deposited"] == ["new", "release"]
+    assert "read first: new, release" in result.stderr
+    manual(tmp_path / "other", "fees", "Other.", '{"query": "q", "skill": null}\n')
+    told = record(run("skills", "test", tmp_path / "other", "--json"))
+    assert told["as_stored"] == {"fees": f"from {skills / 'fees'}"}
+
+
 def test_test_without_questions(run: Run, tmp_path: Path) -> None:
     manual(tmp_path / "s", "plain", FEES)
     assert run("skills", "test", tmp_path / "s").exit_code == 2
 
 
 # --- watch --------------------------------------------------------------------------------------------
+
+
+def test_help_says_how_watch_writes_json(run: Run) -> None:
+    said = " ".join(run("skills", "watch", "--help").stdout.replace("│", " ").split())
+    assert "one JSON document a line, one an event" in said
+    assert "Print one JSON document on stdout" not in said
+
+
+def test_what_watch_says_of_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(event: SkillEvent) -> str:
+        tell_event(event, False)
+        return capsys.readouterr().out.strip().split("  ", 1)[1]
+
+    home, other = Path("/s/fees"), Path("/t/fees")
+    done = SkillEvent("mended", "fees", home, pieces=2, tokens=300, own_tokens=100, read=1400, seconds=2.04)
+    reading = "(1,400 tokens read in 2.0 s, cards and proofs included, 2 blocks)"
+    assert said(done) == f"mended  fees  {reading}"
+    assert said(replace(done, kind="replaced", was=other)) == f"replaced  fees  (was {other}) {reading}"
+    assert said(SkillEvent("mended", "fees", home)) == "mended  fees"
+    reason = "to keep to the store's budget"
+    assert said(SkillEvent("evicted", "fees", None, reason=reason)) == f"evicted  fees  - {reason}"
+    tell_event(SkillEvent("evicted", "fees", None, reason=reason), True)
+    assert orjson.loads(capsys.readouterr().out)["path"] is None
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT for a child there")

@@ -41,7 +41,7 @@ class Watched:
     def settle(self) -> list[tuple[str, str]]:
         """Wait for quiet; what was said since the last time, kind and name."""
         assert self.watch.wait_idle(SOON)
-        said = [(event.kind, event.name) for event in self.events]
+        said: list[tuple[str, str]] = [(event.kind, event.name) for event in self.events]
         self.events.clear()
         return said
 
@@ -459,3 +459,17 @@ def test_a_kill_leaves_a_whole_store(root: Path, tmp_path: Path) -> None:
             report = SkillLibrary(memory, root).sync()
             assert (len(report.unchanged), report.found) == (len(names), 30)
             assert len(stored(memory)) == 30
+
+
+# --- the store ----------------------------------------------------------------------------------------
+
+
+def test_each_eviction_is_told_once(memory: AgentMemory, root: Path, start: Callable[..., Watched]) -> None:
+    skill(root, "a", "first " * 200)
+    watched = start(SkillLibrary(memory, root))
+    stored_bytes = sum(n_bytes for _, n_bytes in memory.store.segments.all())
+    memory.store.set_budget(stored_bytes * 3 // 2)
+    skill(root, "b", "second " * 200)
+    assert watched.settle() == [("added", "b"), ("evicted", "a")]
+    assert set(stored(memory)) == {"b"}
+    assert watched.settle() == []

@@ -143,7 +143,7 @@ def _show(record: dict[str, Any]) -> None:
             name["name"],
             name["kind"],
             name["model"],
-            f"{name['own_tokens']:,}",
+            f"{name['tokens']:,}",
             size(name["raw_bytes"]),
             one_line(name["license"], 24) or "-",
             "yes" if name["source"] else "no",

@@ -31,6 +31,9 @@ MaxTokens = Annotated[
 References = Annotated[
     bool, typer.Option("--references", help="Store references/*.md too, each behind its skill's manual.")
 ]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document a line, one an event, on stdout and nothing else there.")
+]
 AllowInexact = Annotated[
     bool, typer.Option("--allow-inexact", help="Store a block that failed its proof, as `inexact`.")
 ]

@@ -1,6 +1,10 @@
 """``agentkv skills deposit``: bring the store in step with folders: read what is new or changed, retire what is gone.
 
 One bad skill keeps no other out. With other options than last time a skill may be cut otherwise, and is read anew.
+
+Tokens are counted as ``agentkv list`` counts: of whole blocks, the agent prefix included; what was evaluated for them,
+cards and proofs included, is called read. Where the store's budget does not hold all of the skills, the command says
+which are gone and ends with exit code 48.
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, finish, say, table, tell
 from agentkv.cli.progress import reading_bar
 from agentkv.cli.skills.common import AllowInexact, Folders, MaxTokens, References, fault_record, open_library
-from agentkv.errors import Interrupted
+from agentkv.errors import Interrupted, OverBudget
 
 if TYPE_CHECKING:
     from agentkv.skills.library import SkillLibrary
-    from agentkv.skills.report import SkillEvent, SyncReport
+    from agentkv.skills.report import Plan, SkillEvent, SyncReport
+
+DEPOSITS = ("added", "changed", "mended", "replaced")
+"""Kinds of events that may stand for a deposit."""
 
 
 def deposit(
@@ -42,8 +49,9 @@ def deposit(
     with options.open_memory(store, model, settings, create=True) as memory:
         library = open_library(memory, folders, max_tokens, references, allow_inexact)
         report = synced(library, retire=not keep)
+        too_small = [_over_budget(report, memory.store.budget or 0)] if report.evicted else []
     failures = [entry.error for entry in report.broken]
-    finish(record_of(report), as_json, lambda: _show(report), [*failures, *report.problems])
+    finish(record_of(report), as_json, lambda: _show(report), [*too_small, *failures, *report.problems])
 
 
 def synced(library: SkillLibrary, *, retire: bool) -> SyncReport:
@@ -51,7 +59,11 @@ def synced(library: SkillLibrary, *, retire: bool) -> SyncReport:
     import dataclasses
 
     plan = library.plan()
-    plan = plan if retire else dataclasses.replace(plan, removed=())
+    return carried_out(library, plan if retire else dataclasses.replace(plan, removed=()))
+
+
+def carried_out(library: SkillLibrary, plan: Plan) -> SyncReport:
+    """Do what a plan says, with a bar of what is being read. Raises Interrupted."""
     counters = library.memory.engine.counters
     with reading_bar(plan.n_tokens, lambda: counters.decoded) as bar:
         try:
@@ -63,17 +75,35 @@ def synced(library: SkillLibrary, *, retire: bool) -> SyncReport:
             raise Interrupted from None
 
 
+def _over_budget(report: SyncReport, budget: int) -> OverBudget:
+    """That the budget does not hold what the folders hold; unlike a deposit that was refused, others are stored."""
+    error = OverBudget(report.evicted_bytes, budget, 0)
+    names = list(report.evicted)
+    error.message = (
+        f"the store's budget of {budget:,} bytes is too small for these skills: {count(len(names), 'skill')} went to "
+        f"make room for others ({', '.join(names)}). Raise it with `agentkv gc --set-budget SIZE` and deposit again."
+    )
+    error.args = (error.message,)
+    del error.kept
+    vars(error).update(evicted=names)
+    return error
+
+
 def record_of(report: SyncReport) -> dict[str, Any]:
     """A report for a script; its counts add up to ``found``."""
     return {
         "found": report.found,
         "added": report.added,
         "changed": report.changed,
+        "mended": report.mended,
+        "replaced": report.replaced,
         "unchanged": report.unchanged,
+        "evicted": report.evicted,
         "removed": report.removed,
         "broken": [fault_record(entry.error, entry) for entry in report.broken],
         "problems": [fault_record(error) for error in report.problems],
         "retired_blocks": report.retired,
+        "evicted_names": report.evicted_names,
         "events": [event_record(event) for event in report.events],
     }
 
@@ -85,16 +115,28 @@ def event_record(event: SkillEvent) -> dict[str, Any]:
 
 def _show(report: SyncReport) -> None:
     if report.events:
-        table(("name", "", "blocks", "tokens", "seconds"), _rows(report.events), right=("blocks", "tokens", "seconds"))
+        right = ("blocks", "tokens", "read", "seconds")
+        table(("name", "", *right), _rows(report.events), right=right, wraps=("name", ""))
         say()
     for entry in report.broken:
         if entry.kept:
             tell(f"{entry.folder.name}: its earlier version stays ({', '.join(entry.kept)})")
-    counts = [(report.added, "added"), (report.changed, "changed"), (report.unchanged, "unchanged")]
-    parts = [f"{len(names)} {what}" for names, what in [*counts, (report.broken, "broken")] if names]
+    counts = {kind: getattr(report, kind) for kind in (*DEPOSITS, "unchanged", "evicted", "broken")}
+    parts = [f"{len(names)} {what}" for what, names in counts.items() if names]
     removed = f"; {len(report.removed)} removed" if report.removed else ""
     say(f"{count(report.found, 'skill')}: {', '.join(parts) or 'nothing there'}{removed}")
+    if report.evicted_names:
+        went = count(len(report.evicted_names), "name")
+        say(f"{went} went to keep to the store's budget: {', '.join(report.evicted_names)}")
 
 
 def _rows(events: Sequence[SkillEvent]) -> list[tuple[str, ...]]:
-    return [(e.name, e.kind, str(e.pieces), f"{e.tokens:,}", f"{e.seconds:,.2f}") for e in events]
+    return [_cells(event) for event in events]
+
+
+def _cells(event: SkillEvent) -> tuple[str, ...]:
+    what = event.kind if event.was is None else f"{event.kind} (was {event.was})"
+    if event.kind not in DEPOSITS:
+        return event.name, what, str(event.pieces or ""), "", "", ""
+    numbers = f"{event.tokens:,}", f"{event.read:,}", f"{event.seconds:,.2f}"
+    return event.name, what, str(event.pieces), *numbers

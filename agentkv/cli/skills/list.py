@@ -1,5 +1,7 @@
 """``agentkv skills list``: the skills of folders, and what of them is stored. Loads no model.
 
+Every file of what is stored is read once, so that "stored" means that it can be used.
+
 Not guaranteed: that what is stored for one model is stored for yours; each model has its own line.
 """
 
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentkv.cli import options
 from agentkv.cli.output import count, finish, say, table
 from agentkv.cli.skills.common import Folders, fault_record, folders_of
-from agentkv.errors import InvalidManual, StoreError
+from agentkv.errors import AgentKVError, InvalidManual, StoreError
 
 if TYPE_CHECKING:
     from agentkv.records import NamedBlock
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One skill for one model. ``state``: new, stored, changed, or gone (stored, and its folder is no more).
+    """One skill for one model.
 
-    ``tokens``: of its ``blocks``, the agent prefix not counted; None where they cannot be read.
+    ``state``: new, stored, changed, gone (stored, and its folder is no more), damaged (stored, and to be deposited
+    again) or unreadable (the system refused); ``fault`` says why for the last two. ``tokens``: of its ``blocks``, each
+    with the agent prefix, as ``agentkv list`` counts; ``own_tokens``: without what each follows; None where they cannot
+    be read. ``parts``: the names of a manual's parts, where it was split.
     """
 
     name: str
@@ -33,8 +38,11 @@ class Entry:
     model: str | None
     fingerprint_id: str | None
     tokens: int | None
+    own_tokens: int | None
     blocks: int
     path: str
+    parts: tuple[str, ...] = ()
+    fault: str | None = None
     manual: Manual | None = None
 
     def record(self) -> dict[str, Any]:
@@ -53,7 +61,7 @@ def list_(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the skills of folders: new, stored, changed, gone or broken; with --model, for that model only."""
+    """List the skills of folders: new, stored, changed, gone, damaged or broken; with --model, for that model only."""
     from agentkv.cli.inventory import model_digest
     from agentkv.skills.inventory import Inventory
 
@@ -61,13 +69,14 @@ def list_(
     inventory.read()
     manuals, broken = inventory.resolved({})
     place = options.store_path(store)
-    names: list[NamedBlock] = []
-    entries = [_entry(manual, [], None) for manual in manuals]
+    failures: list[AgentKVError] = [*broken]
+    entries = [_new(manual) for manual in manuals]
     if place.exists():
         with options.open_store(store) as opened:
             digest = None if model is None else model_digest(model)
-            names = [named for named in opened.names("skill", on_error=lambda _: None) if _fits(opened, named, digest)]
-            entries = list(_entries(opened, manuals, names, inventory.roots, {error.path.parent for error in broken}))
+            names = [named for named in opened.names("skill", on_error=failures.append) if _fits(opened, named, digest)]
+            apart = {error.path.parent for error in broken}
+            entries = list(_entries(opened, manuals, names, inventory.roots, apart, failures))
     record = {
         "folders": inventory.roots,
         "store": place,
@@ -75,7 +84,7 @@ def list_(
         "skills": [entry.record() for entry in entries],
         "broken": [fault_record(error) for error in broken],
     }
-    finish(record, as_json, lambda: _show(entries, broken), broken)
+    finish(record, as_json, lambda: _show(entries, broken), failures)
 
 
 def _fits(store: BlockStore, named: NamedBlock, digest: str | None) -> bool:
@@ -86,8 +95,8 @@ def _fits(store: BlockStore, named: NamedBlock, digest: str | None) -> bool:
     try:
         manifest = store.manifest(named.block_id)
     except StoreError:
-        return False
-    return manifest is not None and is_of_model(manifest, digest)
+        return True  # of which model it is cannot be told, and that it is damaged should be
+    return manifest is None or is_of_model(manifest, digest)
 
 
 def _entries(
@@ -96,8 +105,9 @@ def _entries(
     names: Sequence[NamedBlock],
     roots: Sequence[Path],
     broken: set[Path],
+    failures: list[AgentKVError],
 ) -> Iterator[Entry]:
-    """Each skill once a model that it is stored for; then those whose folder is gone."""
+    """Each skill once a model that it is stored for; then those whose folder is gone. Faults go to ``failures``."""
     from agentkv.skills.pieces import owner
 
     groups: dict[tuple[str, str], list[NamedBlock]] = {}
@@ -105,8 +115,11 @@ def _entries(
         groups.setdefault((owner(named.name), named.fingerprint_id), []).append(named)
     for manual in manuals:
         mine = [group for (name, _), group in groups.items() if name == manual.name]
-        for group in mine or [[]]:
-            yield _entry(manual, group, store)
+        for group in mine:
+            state, fault = _state(manual, group, store, failures)
+            yield _about(manual.name, state, group, store, str(manual.path), manual, fault)
+        if not mine:
+            yield _new(manual)
     there = {manual.name for manual in manuals}
     for (name, _), group in groups.items():
         source = Path(group[0].source)
@@ -114,70 +127,85 @@ def _entries(
             yield _about(name, "gone", group, store, str(source))
 
 
-def _entry(manual: Manual, group: Sequence[NamedBlock], store: BlockStore | None) -> Entry:
-    if not group or store is None:
-        return Entry(manual.name, "new", None, None, None, 0, str(manual.path), manual)
-    state = "stored" if _is_current(manual, group, store) else "changed"
-    return _about(manual.name, state, group, store, str(manual.path), manual)
+def _new(manual: Manual) -> Entry:
+    return Entry(manual.name, "new", None, None, None, None, 0, str(manual.path), manual=manual)
 
 
 def _about(
-    name: str, state: str, group: Sequence[NamedBlock], store: BlockStore, path: str, manual: Manual | None = None
+    name: str,
+    state: str,
+    group: Sequence[NamedBlock],
+    store: BlockStore,
+    path: str,
+    manual: Manual | None = None,
+    fault: str | None = None,
 ) -> Entry:
     from agentkv.cli.inventory import model_name
+    from agentkv.skills.stored import parts_of
 
     model: str | None = None
-    tokens: int | None = 0
+    tokens, own, known = 0, 0, True
     for named in group:
         try:
             manifest = store.manifest(named.block_id)
         except StoreError:
             manifest = None
-        if manifest is None or tokens is None:
-            tokens = None
-        else:
-            model, tokens = model_name(manifest.fingerprint), tokens + len(manifest.tokens)
-    return Entry(name, state, model, group[0].fingerprint_id, tokens, len(group), path, manual)
-
-
-def _is_current(manual: Manual, group: Sequence[NamedBlock], store: BlockStore) -> bool:
-    """Whether the stored texts are the manual's: one, or parts that make it up. References are not looked at."""
-    from agentkv.hashing import sha256
-
-    whole = [named for named in group if named.name == manual.name]
-    if whole:
-        same_text = whole[0].source_sha256 == sha256(manual.block_text.encode())
-        return same_text and whole[0].description == manual.description
-    texts = []
-    for named in group:
-        if not named.description:
+        if manifest is None:
+            known = False
             continue
-        try:
-            text = store.text(named.source_sha256) if named.source_sha256 else None
-        except StoreError:
-            text = None
-        if text is None or not named.description.endswith(manual.description):
-            return False
-        texts.append(text.removeprefix(f"# Manual: {named.name}\n\n").removesuffix("\n"))
-    return sum(map(len, texts)) == len(manual.text) and all(text in manual.text for text in texts)
+        model = model_name(manifest.fingerprint)
+        tokens, own = tokens + manifest.n_tokens, own + len(manifest.tokens)
+    return Entry(
+        name,
+        state,
+        model,
+        fingerprint_id=group[0].fingerprint_id,
+        tokens=tokens if known else None,
+        own_tokens=own if known else None,
+        blocks=len(group),
+        path=path,
+        parts=tuple(parts_of(name, [named.name for named in group])),
+        fault=fault,
+        manual=manual,
+    )
+
+
+def _state(
+    manual: Manual, group: Sequence[NamedBlock], store: BlockStore, failures: list[AgentKVError]
+) -> tuple[str, str | None]:
+    """What a look at the files of what is stored, and at the manual, shows; and why it cannot be used."""
+    from agentkv.skills.stored import fault_of, is_current
+
+    state, fault = "damaged", None
+    try:
+        fault = next((found for found in (fault_of(store, named) for named in group) if found is not None), None)
+        if fault is None:
+            return ("stored" if is_current(store, manual, group) else "changed"), None
+    except StoreError as error:
+        state, fault = "unreadable", error
+    failures.append(fault)
+    return state, fault.message
 
 
 def _show(entries: Sequence[Entry], broken: Sequence[InvalidManual]) -> None:
-    rows = [_cells(entry) for entry in entries] + [(error.path.parent.name, "BROKEN", *[""] * 5) for error in broken]
+    rows = [_cells(entry) for entry in entries] + [(error.path.parent.name, "BROKEN", *[""] * 6) for error in broken]
     if not rows:
         say("no skills there")
         return
-    right = ("tokens", "blocks", "files")
+    right = ("tokens", "own", "blocks", "files")
     table(("name", "state", "model", *right, "license"), sorted(rows), right=right, wraps=("name", "license"))
     states = [entry.state for entry in entries] + ["broken" for _ in broken]
     parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))]
     say(f"\n{count(len(rows), 'skill')}: {', '.join(parts)}")
+    for entry in entries:
+        if entry.parts:
+            say(f"{entry.name} is stored in {count(len(entry.parts), 'part')}: {', '.join(entry.parts)}", dim=True)
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:
-    tokens = "" if entry.tokens is None else f"{entry.tokens:,}"
+    tokens = ["" if number is None else f"{number:,}" for number in (entry.tokens, entry.own_tokens)]
     blocks = str(entry.blocks) if entry.blocks else ""
     manual = entry.manual
     files = str(len(manual.resources)) if manual and manual.resources else ""
     licence = (manual.license or "") if manual else ""
-    return entry.name, entry.state, entry.model or "", tokens, blocks, files, licence
+    return entry.name, entry.state, entry.model or "", *tokens, blocks, files, licence

@@ -2,7 +2,11 @@
 
 A question is routed rightly if the pick is the skill that it is labelled with, or a part of it; one labelled ``null``
 if no block was picked. It is answered rightly as ``agentkv bench answers`` grades it. All that is stored competes, also
-what is not in the folders. Nothing is retired.
+what is not in the folders.
+
+The questions are read before anything else. What is stored is tested as it is stored, whole or in parts, also where its
+file has changed since, and the command says so; only what is not stored at all, or is damaged, is read. Nothing is
+retired or cut otherwise.
 """
 
 from __future__ import annotations
@@ -16,16 +20,21 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
-from agentkv.cli.output import count, finish, one_line, say, table
+from agentkv.cli.output import count, finish, one_line, say, table, tell
 from agentkv.cli.progress import steps_bar
-from agentkv.cli.skills.common import Folders, MaxTokens, fault_record, open_library
-from agentkv.cli.skills.deposit import synced
+from agentkv.cli.skills.common import Folders, MaxTokens, fault_record, folders_of, open_library
+from agentkv.cli.skills.deposit import carried_out
 from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
 
 if TYPE_CHECKING:
     from agentkv.bench.grading import Route
     from agentkv.engine.base import Cancellation
     from agentkv.memory import AgentMemory
+    from agentkv.skills.library import SkillLibrary
+    from agentkv.skills.report import SyncReport, Work
+
+
+_DUE = ("added", "mended")
 
 
 @dataclass(frozen=True)
@@ -63,15 +72,14 @@ def ask_routes(
     gpu_layers: options.GpuLayers = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Route and answer every labelled question of the skills; what is not stored yet is read first."""
+    """Route and answer every labelled question of the skills; what is not stored at all is read first."""
     if no_answers and min_right is not None:
         raise UsageError("--min-right needs answers; leave --no-answers out")
+    questions = _questions(folders)
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     with options.open_memory(store, model, settings, create=True) as memory:
         library = open_library(memory, folders, max_tokens)
-        report = synced(library, retire=False)
-        manuals, _ = library.inventory.resolved({})
-        questions = _questions([(manual.name, manual.path) for manual in manuals])
+        report, as_stored = _completed(library)
         rows = _rows(memory, questions, None if no_answers else max_new)
     failures: list[AgentKVError] = [entry.error for entry in report.broken]
     failures += _shortfalls(rows, min_routed, min_right)
@@ -80,18 +88,54 @@ def ask_routes(
         "skills": [_sums(name, [row for row in rows if row.skill == name]) for name in dict.fromkeys(_names(rows))],
         "total": _sums("total", rows),
         "rows": [asdict(row) for row in rows],
+        "deposited": [*report.added, *report.mended],
+        "as_stored": as_stored,
         "broken": [fault_record(entry.error, entry) for entry in report.broken],
     }
     finish(record, as_json, lambda: _show(record, rows), failures)
 
 
-def _questions(skills: Sequence[tuple[str, Path]]) -> list[tuple[str, Route]]:
+def _questions(folders: Sequence[Path]) -> list[tuple[str, Route]]:
+    """Every question with the skill in whose folder it is. Raises UsageError, InvalidManual if nothing is sound."""
     from agentkv.bench.grading import load_routes
+    from agentkv.skills.inventory import Inventory
 
-    found = [(name, route) for name, folder in skills for route in load_routes(folder)]
-    if not found:
-        raise UsageError("no skill there has labelled questions in a routes.jsonl")
-    return found
+    inventory = Inventory(folders_of(folders))
+    inventory.read()
+    manuals, broken = inventory.resolved({})
+    found = [(manual.name, route) for manual in manuals for route in load_routes(manual.path)]
+    if found:
+        return found
+    if broken and not manuals:
+        raise broken[0]
+    raise UsageError("no skill there has labelled questions in a routes.jsonl")
+
+
+def _completed(library: SkillLibrary) -> tuple[SyncReport, dict[str, str]]:
+    """Deposit what is not stored in any form, or is damaged; the rest of what a sync would read, with the reason."""
+    import dataclasses
+
+    plan = library.plan()
+    due = tuple(work for work in plan.work if work.kind in _DUE)
+    as_stored = {work.manual.name: _difference(library, work) for work in plan.work if work.kind not in _DUE}
+    for name, how in as_stored.items():
+        tell(f"{name}: tested as it is stored, {how}")
+    report = carried_out(library, dataclasses.replace(plan, work=due, removed=()))
+    deposited = [*report.added, *report.mended]
+    if deposited:
+        tell(f"read first: {', '.join(deposited)}", dim=True)
+    return report, as_stored
+
+
+def _difference(library: SkillLibrary, work: Work) -> str:
+    """How what is stored of a skill is other than what a deposit with these options would store."""
+    from agentkv.skills.stored import is_current
+
+    if work.was is not None:
+        return f"from {work.was}"
+    if not is_current(library.memory.store, work.manual, work.before):
+        return "and its file has changed since; `agentkv skills deposit` reads it"
+    return f"in {count(len(work.before), 'block')}; `agentkv skills deposit` would cut it otherwise"
 
 
 def _rows(memory: AgentMemory, questions: Sequence[tuple[str, Route]], max_new: int | None) -> list[Row]:

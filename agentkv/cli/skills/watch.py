@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from agentkv.cli import options
 from agentkv.cli.output import print_json, say, tell
-from agentkv.cli.skills.common import AllowInexact, Folders, MaxTokens, References, open_library
-from agentkv.cli.skills.deposit import event_record
+from agentkv.cli.skills.common import AllowInexact, Folders, JsonLines, MaxTokens, References, open_library
+from agentkv.cli.skills.deposit import DEPOSITS, event_record
 
 if TYPE_CHECKING:
     from agentkv.skills.report import SkillEvent
@@ -35,7 +35,7 @@ def watch(
     kv_type: options.KvType = "f16",
     flash_attention: options.FlashAttention = False,
     gpu_layers: options.GpuLayers = 0,
-    as_json: options.Json = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Bring the store in step with skill folders, and keep it so while they change; Ctrl-C ends it."""
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
@@ -70,9 +70,11 @@ def _tell(event: SkillEvent, as_json: bool) -> None:
         print_json(event_record(event), indent=False)
         return
     parts = [time.strftime("%H:%M:%S"), event.kind, event.name]
-    if event.kind in ("added", "changed"):
+    if event.was is not None:
+        parts.append(f"(was {event.was})")
+    if event.pieces and event.kind in DEPOSITS:
         blocks = f", {event.pieces} blocks" if event.pieces > 1 else ""
-        parts.append(f"({event.tokens:,} tokens in {event.seconds:,.1f} s{blocks})")
+        parts.append(f"({event.read:,} tokens read in {event.seconds:,.1f} s, cards and proofs included{blocks})")
     if event.reason:
         parts.append(f"- {event.reason}")
     say("  ".join(parts[:3]) + (f"  {' '.join(parts[3:])}" if parts[3:] else ""))
