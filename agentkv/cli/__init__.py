@@ -4,6 +4,7 @@
     output.py     JSON, tables, the end of a command
     progress.py   bars on stderr
     inventory.py  a store's content by name, id and model
+    evictions.py  what went for the budget
     again.py      the commands that deposit lost things again
     deposit.py ask.py list.py show.py verify.py models.py
     check.py gc.py rm.py pin.py stats.py

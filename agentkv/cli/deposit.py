@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentkv.cli import options
+from agentkv.cli import evictions, options
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, finish, say, size, table
 from agentkv.cli.progress import reading_bar
@@ -24,7 +24,6 @@ from agentkv.errors import (
     InexactBlock,
     Interrupted,
     InvalidManual,
-    OverBudget,
     SkillError,
     UsageError,
     WindowOverflow,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation
     from agentkv.memory import AgentMemory
     from agentkv.skills.manual import Manual
-    from agentkv.store.budget import Victim
 
 _ONE_BAD_ITEM = (SkillError, WindowOverflow, InexactBlock)
 
@@ -93,35 +91,26 @@ def deposit(
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     items, failures = gather(paths, name, description)
     rows: list[Row] = []
-    evicted: list[Victim] = []
+    evicted: list[dict[str, Any]] = []
     if items:
         with options.open_memory(store, model, settings, create=True) as memory:
             rows, more = deposit_all(memory, items, allow_inexact=allow_inexact)
             failures += more
-            evicted = [victim for victim in memory.store.evicted if victim.names]
-            failures += _gone(memory, rows)
+            evicted = evictions.evicted(memory.store)
+            failures += [(error.evicted or "", error) for error in evictions.gone(memory.store, [r.name for r in rows])]
     record = {
         "store": options.store_path(store),
         "model": model,
         "deposits": [asdict(row) for row in rows],
-        "evicted": [{"block_id": victim.block_id, "names": victim.names} for victim in evicted],
+        "evicted": evicted,
         "failed": [{"path": path, "reason": error.message} for path, error in failures],
     }
     finish(record, as_json, lambda: _show(rows, evicted), [error for _, error in failures])
 
 
-def _gone(memory: AgentMemory, rows: Sequence[Row]) -> Failures:
-    """What this command has deposited and, for what came after it, evicted again."""
-    budget = memory.store.budget or 0
-    stored = {entry.name for entry in memory.names()}
-    return [(row.name, OverBudget(row.stored_bytes, budget, 0, row.name)) for row in rows if row.name not in stored]
-
-
-def _show(rows: Sequence[Row], evicted: Sequence[Victim]) -> None:
+def _show(rows: Sequence[Row], evicted: Sequence[dict[str, Any]]) -> None:
     show(rows)
-    if evicted:
-        names = sorted({name for victim in evicted for name in victim.names})
-        say(f"evicted to stay within the budget: {', '.join(names)}")
+    evictions.tell(evicted)
 
 
 # --- what to deposit ------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from agentkv.store.deposit import Deposit, Source, distinct, write_name
 from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
-from agentkv.store.marker import locate, open_root
+from agentkv.store.marker import locate, open_root, require_marker
 from agentkv.store.repair import Repaired
 from agentkv.store.segments import FileSegmentStore, SegmentStore
 from agentkv.store.uses import USES, Uses
@@ -153,6 +153,7 @@ class BlockStore(Bounded):
         budget the least recently used blocks go, if that makes room. Raises UsageError, StoreFull,
         StoreReadError, OverBudget.
         """
+        require_marker(self.root)
         data = self._encoded(manifest)
         created = Deposit(self.files, self._workers).run(manifest, data, segments, replace=replace)
         if self._held is not None:
@@ -340,6 +341,7 @@ class BlockStore(Bounded):
 
         Raises UnknownBlock, UsageError.
         """
+        require_marker(self.root)
         try:
             data = formats.encode_name(named, self.limits)
         except Malformed as error:

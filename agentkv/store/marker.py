@@ -39,6 +39,12 @@ def open_root(root: Path, *, create: bool) -> None:
         raise StoreUnusable(root, reason) from error
 
 
+def require_marker(root: Path) -> None:
+    """Raise StoreUnusable if ``root`` is no store any more: what is written there would never be found again."""
+    if not (root / MARKER).exists():
+        raise StoreUnusable(root, "it was removed or replaced while it was open. Open it again.")
+
+
 def _open(root: Path, create: bool) -> None:
     if root.exists() and not root.is_dir():
         raise StoreUnusable(root, "it is a file. Pass a directory.")

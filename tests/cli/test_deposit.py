@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agentkv import AgentMemory
+from agentkv.errors import OverBudget
 
 from .conftest import Run, error_of, manual, record
 
@@ -171,3 +173,24 @@ def test_a_codec_that_there_is_not_is_refused(
     monkeypatch.setenv("AGENTKV_CODEC", codec)
     assert run("deposit", skills).exit_code == 2
     assert not store.exists() or not list(store.rglob("*.seg"))
+
+
+def test_what_a_budget_makes_go_is_told_and_is_no_success(run: Run, skills: Path, store: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"note-{number}.txt").write_text(f"note number {number} " * 40)
+    notes = sorted(tmp_path.glob("note-*.txt"))
+    run("deposit", notes[0])
+    one = orjson.loads(run("gc", "--dry-run", "--budget", "10GB", "--json").stdout)["stored_bytes"]
+    run("gc", "--set-budget", str(2 * one))
+    second = run("deposit", notes[1])
+    assert second.exit_code == 0
+    many = run("deposit", *notes, "--json")
+    record = orjson.loads(many.stdout)
+    assert many.exit_code == OverBudget.exit_code
+    gone = {name for item in record["evicted"] for name in item["names"]}
+    listed = {block["name"] for block in orjson.loads(run("list", "--json").stdout)["blocks"]}
+    assert listed
+    assert {note.stem for note in notes} - listed <= gone, "whatever is missing was told"
+    screen = run("deposit", *notes)
+    assert "evicted to stay within the budget: note-" in screen.stdout
+    assert "was stored and went again" in screen.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import hashlib
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -450,3 +451,16 @@ def test_a_record_is_parsed_once_while_its_file_stays(store: BlockStore) -> None
 def test_a_named_block_model_is_refused_when_malformed() -> None:
     with pytest.raises(ValueError):
         NamedBlock(kind="skill", name="", fingerprint_id="0" * 64, block_id="0" * 64)
+
+
+def test_a_store_that_was_removed_while_open_takes_no_more(tmp_path: Path) -> None:
+    manifest, segments = block([1, 2, 3])
+    store = BlockStore(tmp_path / "store")
+    store.put(manifest, segments)
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StoreUnusable, match="while it was open"):
+        store.put(manifest, segments)
+    with pytest.raises(StoreUnusable, match="while it was open"):
+        store.set_name(named(manifest))
+    assert not (tmp_path / "store").exists()
+    assert BlockStore(tmp_path / "store").put(manifest, segments) is True

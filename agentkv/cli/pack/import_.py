@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentkv.cli import options
+from agentkv.cli import evictions, options
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, finish, say
 from agentkv.cli.pack.show import PackFile, signature, signer_line
 from agentkv.cli.progress import bytes_bar, reading_bar, status
-from agentkv.errors import AgentKVError, IncompatibleFingerprint, InexactBlock, Interrupted, UsageError
+from agentkv.errors import AgentKVError, IncompatibleFingerprint, InexactBlock, Interrupted, OverBudget, UsageError
 
 if TYPE_CHECKING:
     from agentkv.engine.settings import EngineSettings
     from agentkv.packs import Contents, ImportedPack, Pack, Verdict
+    from agentkv.store.catalog import BlockStore
 
 
 def import_(
@@ -79,7 +80,7 @@ class _Job:
     def store_blocks(self, any_model: bool) -> dict[str, Any]:
         if any_model:
             with options.open_store(self.store, create=True) as opened:
-                return _record(self._into(opened, None), opened.root, None)
+                return self._told(opened, _record(self._into(opened, None), opened.root, None))
         with options.open_memory(self.store, self.model, self.settings, create=True) as memory:
             try:
                 done = self._into(memory.store, memory.blocks.fingerprint)
@@ -88,10 +89,15 @@ class _Job:
             try:
                 with status("reading router cards"):
                     cards = memory.deposit_cards()
-            except InexactBlock as error:  # the import itself is done; only routing lacks something
+            except (InexactBlock, OverBudget) as error:  # the import itself is done; only routing lacks something
                 self.failures.append(error)
                 cards = None
-            return _record(done, memory.store.root, cards)
+            return self._told(memory.store, _record(done, memory.store.root, cards))
+
+    def _told(self, store: BlockStore, record: dict[str, Any]) -> dict[str, Any]:
+        """The record with what went for the budget; a failure if it is something of this pack."""
+        self.failures.extend(evictions.gone(store, [named.name for named in self.contents.names]))
+        return record | {"evicted": evictions.evicted(store)}
 
     def _into(self, store: Any, fingerprint: Any) -> ImportedPack:
         from agentkv.packs import store_pack
@@ -140,7 +146,8 @@ class _Job:
                             done.append({"name": named.name, "new": made.created, "block_id": made.manifest.block_id})
                 except KeyboardInterrupt:
                     raise _interrupted(len(done), len(texts)) from None
-            return {"store": memory.store.root, "texts": done, "read": engine.counters.decoded}
+            record = {"store": memory.store.root, "texts": done, "read": engine.counters.decoded}
+            return self._told(memory.store, record)
 
 
 def _interrupted(done: int, total: int) -> Interrupted:
@@ -175,4 +182,5 @@ def _show(record: dict[str, Any]) -> None:
             say(f"block {block_id[:12]} is here with another state than in the pack; the one here stays")
         if record["cards"] is None and record["created"]:
             say("its skills are routed once their cards are read: `agentkv pack import` without --any-model", dim=True)
+    evictions.tell(record["evicted"])
     say(f"{signer_line(record)}; let in as {record['decision']}", dim=True)
