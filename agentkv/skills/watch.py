@@ -24,6 +24,7 @@ import contextlib
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -290,6 +291,9 @@ class _Root:
             *(events.FileMovedEvent, events.FileDeletedEvent),
             *(events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent),
         ]
+        # watchdog notices a folder twice that is made while it adds the one above, warns, and goes on rightly; a warning
+        # that is turned into an error would end its thread.
+        warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
         observer = Observer()
         try:
             observer.schedule(handler, str(self._path), recursive=True, event_filter=wanted)
