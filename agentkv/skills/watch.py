@@ -291,8 +291,8 @@ class _Root:
             *(events.FileMovedEvent, events.FileDeletedEvent),
             *(events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent),
         ]
-        # watchdog notices a folder twice that is made while it adds the one above, warns, and goes on rightly; a warning
-        # that is turned into an error would end its thread.
+        # watchdog may notice a folder twice that is made while it adds the one above; it warns and goes on rightly. A
+        # warning that is turned into an error would end its thread.
         warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
         observer = Observer()
         try:
