@@ -111,6 +111,22 @@ def refuse_links(root: Path, path: Path) -> None:
             raise StoreReadError(Path(place), "not a directory of the store (a link or another kind of file)")
 
 
+def temporary_beside(target: Path) -> Path:
+    """A name for the unfinished file of ``target`` that no other writer has."""
+    return target.with_name(f"{target.name}.{os.getpid()}.{secrets.token_hex(6)}{TEMP_SUFFIX}")
+
+
+@contextlib.contextmanager
+def removed_on_error(path: Path) -> Iterator[None]:
+    """Unlink ``path`` if the body raises, whatever it raises, and let that go on."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
 def write_durably(
     target: Path, parts: Sequence[Buffer], *, sync_parent: bool = True, temporaries: Path | None = None
 ) -> None:
@@ -122,10 +138,9 @@ def write_durably(
     earlier ``target`` untouched.
     """
     needed = sum(memoryview(part).nbytes for part in parts)
-    unique = f"{target.name}.{os.getpid()}.{secrets.token_hex(6)}{TEMP_SUFFIX}"
-    temporary = (temporaries or target.parent) / unique
+    temporary = temporary_beside(target) if temporaries is None else temporaries / temporary_beside(target).name
     try:
-        try:
+        with removed_on_error(temporary):
             make_directory(target.parent)
             if temporaries is not None:
                 make_directory(temporaries)
@@ -134,10 +149,6 @@ def write_durably(
             replace(temporary, target)
             if sync_parent:
                 sync_directory(target.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
     except OSError as error:
         raise translated(error, target, needed) from error
 
@@ -150,12 +161,8 @@ def write_briefly(path: Path, data: bytes) -> None:
     try:
         make_directory(path.parent)
         refuse_links(path.parent.parent, path)
-        try:
+        with removed_on_error(path):
             _write_new(path, [data], sync=False)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            raise
     except OSError as error:
         raise translated(error, path, len(data)) from error
 

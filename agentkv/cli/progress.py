@@ -111,31 +111,37 @@ def reading_bar(total: int, counter: Callable[[], int]) -> Iterator[Reading]:
 
 def steps_bar(items: Iterable[T], total: int, what: str, label: Callable[[int], str]) -> Iterator[T]:
     """Pass ``items`` on; on a terminal show ``what`` i of ``total`` and ``label(i)`` for the one awaited."""
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    screen = console(stderr=True)
-    columns = (TextColumn("{task.fields[at]}"), BarColumn(20), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task(one_line(label(0), 48) if total else "", total=total, at=f"{what} 1 of {total}")
+    with _steps(total) as show:
+        show(0, what, label)
         for done, item in enumerate(items, 1):
-            if done < total:
-                at = f"{what} {done + 1} of {total}"
-                bar.update(task, completed=done, at=at, description=one_line(label(done), 48))
+            show(done, what, label)
             yield item
 
 
 def shown(items: Sequence[T], what: str, label: Callable[[T], str]) -> Iterator[T]:
     """Pass ``items`` on; on a terminal show which one, of how many, is being worked on."""
+    with _steps(len(items)) as show:
+        for done, item in enumerate(items):
+            show(done, what, lambda index: label(items[index]))
+            yield item
+
+
+@contextlib.contextmanager
+def _steps(total: int) -> Iterator[Callable[[int, str, Callable[[int], str]], None]]:
+    """A bar, and what sets it to step ``done`` (from 0) of ``total``; after the last it stays."""
     from rich.progress import BarColumn, Progress, TextColumn
 
     screen = console(stderr=True)
     columns = (TextColumn("{task.fields[at]}"), BarColumn(20), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=len(items), at=what)
-        for number, item in enumerate(items, 1):
-            at = f"{what} {number} of {len(items)}"
-            bar.update(task, completed=number - 1, at=at, description=one_line(label(item), 48))
-            yield item
+        task = bar.add_task("", total=total, at="")
+
+        def show(done: int, what: str, label: Callable[[int], str]) -> None:
+            if done < total:
+                at = f"{what} {done + 1} of {total}"
+                bar.update(task, completed=done, at=at, description=one_line(label(done), 48))
+
+        yield show
 
 
 @contextlib.contextmanager

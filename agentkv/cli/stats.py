@@ -67,7 +67,7 @@ def _models(found: Survey, names: list[NamedBlock]) -> list[dict[str, Any]]:
 
 def _bytes(store: BlockStore, found: Survey) -> dict[str, int]:
     usage, files = found.usage, store.files
-    texts = sum(files.texts.stored_bytes(digest) or 0 for digest in files.texts.digests())
+    texts = sum(n_bytes for _, n_bytes in files.texts.sizes())
     return {
         "states": usage.states,
         "raw": usage.raw,

@@ -30,12 +30,13 @@ from agentkv.packs.format import (
 )
 from agentkv.packs.keys import SigningKey
 from agentkv.packs.reader import Progress
-from agentkv.packs.segment import CODECS, encode_segment
+from agentkv.packs.segment import encode_segment
 from agentkv.packs.select import Selection, select
 from agentkv.packs.writer import Write, refuse_target, writing
 from agentkv.records import NamedBlock
 from agentkv.store.catalog import BlockStore
-from agentkv.store.format import Malformed, encode_manifest
+from agentkv.store.format import Malformed, encode_manifest, encode_record
+from agentkv.store.segments import CODECS
 
 Parts = Sequence[Buffer]
 
@@ -94,7 +95,7 @@ def create_pack(
     with writing(target, replace=replace) as write:
         n_bytes = _write_member(write, INDEX, [head])
         if signer is not None:
-            n_bytes += _write_member(write, SIGNATURE, [formats.encode(SIGNATURE_MAGIC, signer.sign(head))])
+            n_bytes += _write_member(write, SIGNATURE, [encode_record(SIGNATURE_MAGIC, signer.sign(head))])
         n_bytes += making.write(write, members, _Steps(progress, total, total // 2))
         write(tar.END)
     return CreatedPack(

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from agentkv.hashing import canonical_json
 from agentkv.packs.tar import MAX_MEMBER_BYTES, MAX_NAME
 from agentkv.records import NamedBlock, Record, Sha256
 from agentkv.router.base import NONE
 from agentkv.store import format as formats
-from agentkv.store.format import Malformed
+from agentkv.store.format import Malformed, decode_record, encode_record
 
 PACK_FORMAT = 1
 INDEX = "pack.json"
@@ -97,30 +96,9 @@ class PackSignature(Record):
 # --- sealed records -------------------------------------------------------------------------------
 
 
-def encode(magic: str, record: Record) -> bytes:
-    """A sealed file of canonical JSON. Raises Malformed for text that is no valid Unicode."""
-    try:
-        return formats.seal(magic, canonical_json(record.model_dump(mode="json")))
-    except (TypeError, ValueError) as error:
-        raise Malformed(f"cannot be written as JSON: {error}") from error
-
-
-def decode(magic: str, data: bytes, kind: type[R]) -> R:
-    """The record in a sealed file; Malformed unless :func:`encode` gives exactly these bytes for it."""
-    body = formats.unseal(magic, data)
-    try:
-        record = kind.model_validate_json(body, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise Malformed(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
-    if encode(magic, record) != data:
-        raise Malformed("the body is not canonical JSON")
-    return record
-
-
 def encode_index(index: PackIndex, limits: PackLimits) -> bytes:
     """``pack.json``; Malformed if reading it back would be refused."""
-    data = encode(INDEX_MAGIC, index)
+    data = encode_record(INDEX_MAGIC, index)
     decode_index(data, limits)
     return data
 
@@ -129,14 +107,14 @@ def decode_index(data: bytes, limits: PackLimits) -> PackIndex:
     """The index in ``pack.json``; Malformed unless every check of FORMAT.md that needs no other member holds."""
     if len(data) > limits.index_bytes:
         raise Malformed(f"{len(data):,} bytes, more than the limit of {limits.index_bytes:,}")
-    index = decode(INDEX_MAGIC, data, PackIndex)
+    index = decode_record(INDEX_MAGIC, data, PackIndex)
     validate_index(index, limits)
     return index
 
 
 def decode_signature(data: bytes) -> PackSignature:
     """The record in ``signature.json``; whether the signature is right is not looked at."""
-    return decode(SIGNATURE_MAGIC, data, PackSignature)
+    return decode_record(SIGNATURE_MAGIC, data, PackSignature)
 
 
 # --- the validator of the index -------------------------------------------------------------------

@@ -15,22 +15,17 @@ from agentkv.fsio import Buffer
 from agentkv.records import SegmentRef
 from agentkv.store import codec as codecs
 from agentkv.store.codec import Bytes
-from agentkv.store.format import HEADER_BYTES, TRAILER_BYTES, Codec, Malformed, SegmentHeader, read_header
+from agentkv.store.format import HEADER_BYTES, TRAILER_BYTES, Codec, Malformed, read_header
+from agentkv.store.segments import CODECS, segment_file
 
 LEVEL = 3
-CODECS = {"planes": Codec.PLANES, "zstd": Codec.ZSTD, "raw": Codec.RAW}
 
 
 def encode_segment(raw: Bytes, ref: SegmentRef, codec: str) -> list[Buffer]:
     """The file in parts, valid until this thread encodes another. ``codec``: planes, zstd or raw."""
     if codec not in CODECS:
         raise UsageError(f"codec is {codec!r}, must be one of {', '.join(CODECS)}")
-    used, payload = codecs.encode(raw, ref.element_bytes, CODECS[codec], LEVEL)
-    stored = memoryview(payload).nbytes
-    head = SegmentHeader(used, ref.element_bytes, ref.n_bytes, stored, ref.sha256).pack()
-    trailer = hashlib.sha256(head)
-    trailer.update(payload)
-    return [head, payload, trailer.digest()]
+    return segment_file(raw, ref, CODECS[codec], LEVEL)
 
 
 def check_segment_size(ref: SegmentRef, file_bytes: int) -> None:

@@ -19,9 +19,9 @@ from pydantic import Field, ValidationError
 
 from agentkv import fsio
 from agentkv.errors import InvalidKey, StoreReadError, UntrustedPack, UsageError
-from agentkv.packs.format import PublicKey, decode, encode
+from agentkv.packs.format import PublicKey
 from agentkv.records import Record
-from agentkv.store.format import Malformed
+from agentkv.store.format import Malformed, decode_record, encode_record
 
 Policy = Literal["require-signature", "allow-unsigned"]
 Decision = Literal["trusted", "unknown-key", "unsigned"]
@@ -91,7 +91,7 @@ class Trust:
         if data is None:
             return TrustRecord()
         try:
-            return decode(_MAGIC, data, TrustRecord)
+            return decode_record(_MAGIC, data, TrustRecord)
         except Malformed as error:
             raise UsageError(
                 f"the key store {self.path} is damaged: {error}. Nobody is trusted by it; move it away and add "
@@ -182,4 +182,4 @@ class Trust:
             yield self.read()
 
     def _write(self, record: TrustRecord) -> None:
-        fsio.write_durably(self.path, [encode(_MAGIC, record)])
+        fsio.write_durably(self.path, [encode_record(_MAGIC, record)])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def writing(target: Path, *, replace: bool) -> Iterator[Write]:
     Raises UsageError if something is there and ``replace`` is not asked for, StoreFull, StoreReadError.
     """
     refuse_target(target, replace=replace)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.{secrets.token_hex(6)}{fsio.TEMP_SUFFIX}")
+    temporary = fsio.temporary_beside(target)
     written = 0
 
     def write(data: fsio.Buffer) -> None:
@@ -38,7 +37,7 @@ def writing(target: Path, *, replace: bool) -> Iterator[Write]:
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
         fd = os.open(temporary, flags, 0o644)
-        try:
+        with fsio.removed_on_error(temporary):
             try:
                 yield write
                 os.fsync(fd)
@@ -46,10 +45,6 @@ def writing(target: Path, *, replace: bool) -> Iterator[Write]:
                 os.close(fd)
             fsio.replace(temporary, target)
             fsio.sync_directory(target.parent)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
     except OSError as error:
         raise fsio.translated(error, target, written) from error
 

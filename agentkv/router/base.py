@@ -17,6 +17,10 @@ class Candidate:
     description: str
     text: str = ""
 
+    def words(self, label: str) -> str:
+        """All that is known of it under its label, for likeness in words."""
+        return f"{label} {self.description} {self.text}"
+
 
 @dataclass(frozen=True)
 class Classification:

@@ -146,8 +146,7 @@ class _Words:
     def __init__(self, candidates: Mapping[str, Candidate], labelled: Mapping[str, Sequence[str]]) -> None:
         self._labels = tuple(candidates)
         self._cards = LexicalIndex({label: f"{label} {known.description}" for label, known in candidates.items()})
-        texts = {label: f"{label} {known.description} {known.text}" for label, known in candidates.items()}
-        self._texts = LexicalIndex(texts)
+        self._texts = LexicalIndex({label: known.words(label) for label, known in candidates.items()})
         pairs = [(label, question) for label in candidates for question in labelled.get(label, ())]
         self._asked = LexicalIndex({f"{index}": question for index, (_, question) in enumerate(pairs)})
         self._pairs = pairs

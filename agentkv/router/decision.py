@@ -75,7 +75,7 @@ def _instead(
         scored = [label for label in candidates if label in result.scores]
         return max(scored, key=lambda label: (result.scores[label], label), default=None)
     if fallback is Fallback.LEXICAL:
-        texts = {label: f"{label} {known.description} {known.text}" for label, known in candidates.items()}
+        texts = {label: known.words(label) for label, known in candidates.items()}
         words = LexicalIndex(texts).similarity(question)
         best = max(words, key=lambda label: (words[label], label))
         return best if words[best] > 0 else None

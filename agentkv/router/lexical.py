@@ -76,7 +76,7 @@ class LexicalClassifier:
 
     def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         """See :class:`agentkv.router.base.Classifier`; scores are cosines."""
-        texts = {label: f"{label} {known.description} {known.text}" for label, known in candidates.items()}
+        texts = {label: known.words(label) for label, known in candidates.items()}
         if texts != self._index_of[0]:
             self._index_of = (texts, LexicalIndex(texts))
         scores = {**self._index_of[1].similarity(question), NONE: self._margin}

@@ -53,8 +53,7 @@ class Eviction:
 
 def stored_bytes(files: StoreFiles) -> int:
     """Bytes of all segments and manifests: what a budget bounds."""
-    manifests = sum(files.manifests.stored_bytes(block_id) or 0 for block_id in files.manifests.digests())
-    return manifests + sum(n_bytes for _, n_bytes in files.segments.all())
+    return sum(n_bytes for folder in (files.manifests.sizes(), files.segments.all()) for _, n_bytes in folder)
 
 
 def plan(files: StoreFiles, uses: Uses, budget: int, protected: Collection[str] = ()) -> Eviction:

@@ -8,7 +8,6 @@ other programs change. One object may be used by many threads; after a fork the 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -387,9 +386,8 @@ class BlockStore(Bounded):
         return data
 
     def _sound(self, block_id: str) -> Manifest | None:
-        with contextlib.suppress(CorruptBlock):
-            return self.manifest(block_id)
-        return None
+        _require_digest(block_id)
+        return self._manifests.sound(block_id)
 
     def _parent_fault(self, manifest: Manifest) -> str | None:
         parent = self._sound(manifest.parent_id) if manifest.parent_id else None

@@ -47,7 +47,7 @@ class Deposit:
 
     def _commit(self, manifest: Manifest, data: bytes, source: Source, replace: bool) -> bool:
         manifests, block_id = self._files.manifests, manifest.block_id
-        existing = self._existing(block_id)
+        existing = manifests.sound(block_id)
         same = existing == manifest
         if existing is not None and not same and not replace and self._whole(existing):
             manifests.sync(block_id)
@@ -66,11 +66,6 @@ class Deposit:
         else:
             manifests.write(block_id, data)
         return not same
-
-    def _existing(self, block_id: str) -> Manifest | None:
-        with contextlib.suppress(CorruptBlock):
-            return self._files.manifests.read(block_id)
-        return None
 
     def _whole(self, manifest: Manifest) -> bool:
         return all(self._is_sound(ref) for ref in distinct(manifest))

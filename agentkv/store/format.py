@@ -159,7 +159,7 @@ def unseal(magic: str, data: bytes) -> bytes:
 
 def encode_manifest(manifest: Manifest, limits: Limits) -> bytes:
     """The file's bytes; Malformed if reading them back would be refused."""
-    data = _encode(MANIFEST_MAGIC, manifest)
+    data = encode_record(MANIFEST_MAGIC, manifest)
     if decode_manifest(data, manifest.block_id, limits) != manifest:
         raise Malformed("a value does not survive being written as JSON (NaN?)")
     return data
@@ -168,7 +168,7 @@ def encode_manifest(manifest: Manifest, limits: Limits) -> bytes:
 def decode_manifest(data: bytes, name: str, limits: Limits) -> Manifest:
     """The manifest in a file called ``name``; Malformed unless every check of FORMAT.md holds."""
     _check_size(data, limits.manifest_bytes)
-    manifest = _decode(MANIFEST_MAGIC, data, Manifest)
+    manifest = decode_record(MANIFEST_MAGIC, data, Manifest)
     if manifest.block_id != name:
         raise Malformed(f"it is the manifest of block {manifest.block_id[:12]}")
     validate_manifest(manifest, limits)
@@ -177,7 +177,7 @@ def decode_manifest(data: bytes, name: str, limits: Limits) -> Manifest:
 
 def encode_name(named: NamedBlock, limits: Limits) -> bytes:
     """The file's bytes; Malformed if reading them back would be refused."""
-    data = _encode(NAME_MAGIC, named)
+    data = encode_record(NAME_MAGIC, named)
     decode_name(data, name_key(named.kind, named.name, named.fingerprint_id), limits)
     return data
 
@@ -185,7 +185,7 @@ def encode_name(named: NamedBlock, limits: Limits) -> bytes:
 def decode_name(data: bytes, name: str, limits: Limits) -> NamedBlock:
     """The reference in a file called ``name``, which must be the digest of the reference's own key."""
     _check_size(data, limits.name_bytes)
-    named = _decode(NAME_MAGIC, data, NamedBlock)
+    named = decode_record(NAME_MAGIC, data, NamedBlock)
     if name_key(named.kind, named.name, named.fingerprint_id) != name:
         raise Malformed(f"it is the name file of {named.kind} {named.name!r}")
     return named
@@ -220,13 +220,13 @@ def decode_text(data: bytes, name: str) -> str:
 
 def encode_mark(mark: Pin | Import | StoreSettings) -> bytes:
     """The bytes of a pin, an import or the settings."""
-    return _encode(_MARKS[type(mark)], mark)
+    return encode_record(_MARKS[type(mark)], mark)
 
 
 def decode_mark(kind: type[R], data: bytes, name: str | None = None) -> R:
     """The record in a file that must be called by the id of its block (``name``; None: it is the only one)."""
     _check_size(data, Limits().name_bytes)
-    mark = _decode(_MARKS[kind], data, kind)
+    mark = decode_record(_MARKS[kind], data, kind)
     if name is not None and getattr(mark, "block_id", None) != name:
         raise Malformed("it is that of another block")
     return mark
@@ -306,21 +306,23 @@ def _check_size(data: bytes, limit: int) -> None:
         raise Malformed(f"{len(data):,} bytes, more than the limit of {limit:,}")
 
 
-def _encode(magic: str, record: Record) -> bytes:
+def encode_record(magic: str, record: Record) -> bytes:
+    """A sealed file of canonical JSON. Raises Malformed for what JSON cannot hold."""
     try:
         return seal(magic, canonical_json(record.model_dump(mode="json")))
     except (TypeError, ValueError) as error:  # integers over 64 bits, lone surrogates
         raise Malformed(f"cannot be written as JSON: {error}") from error
 
 
-def _decode(magic: str, data: bytes, kind: type[R]) -> R:
+def decode_record(magic: str, data: bytes, kind: type[R]) -> R:
+    """The record in a sealed file; Malformed unless :func:`encode_record` gives exactly these bytes for it."""
     body = unseal(magic, data)
     try:
         record = kind.model_validate_json(body, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
-    if _encode(magic, record) != data:
+    if encode_record(magic, record) != data:
         raise Malformed("the body is not canonical JSON")
     return record
 

@@ -7,6 +7,7 @@ stays after it was read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,11 +170,21 @@ class RecordFiles(Generic[R]):
         with fsio.open_regular(self.path(digest)) as opened:
             return 0.0 if opened is None else opened[1].st_mtime
 
+    def sound(self, digest: str) -> R | None:
+        """Like :meth:`read`, but a damaged record counts as none, so that it is written again."""
+        with contextlib.suppress(CorruptBlock):
+            return self.read(digest)
+        return None
+
     def digests(self, prefix: str = "") -> Iterator[str]:
         """What is there under digests that start with ``prefix``, sorted; nothing is opened."""
+        return (digest for digest, _ in self.sizes(prefix))
+
+    def sizes(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """The same with the bytes of each file."""
         root = self.path(prefix).parent if self._sharded and len(prefix) >= 2 else self.root
         fsio.refuse_links(self._base, root / "x")
-        for path, _ in fsio.files_below(root):
+        for path, n_bytes in fsio.files_below(root):
             digest = path.name.removesuffix(self.suffix)
             if is_digest(digest) and digest.startswith(prefix) and path == self.path(digest):
-                yield digest
+                yield digest, n_bytes

@@ -35,7 +35,7 @@ from agentkv.store.format import (
 
 Data = fsio.Buffer | Bytes
 
-_CODECS = {"raw": Codec.RAW, "zstd": Codec.ZSTD, "planes": Codec.PLANES}
+CODECS = {"raw": Codec.RAW, "zstd": Codec.ZSTD, "planes": Codec.PLANES}
 _SUFFIX = ".seg"
 
 # Files whose trailer this process has checked; see fsio.is_settled for what is not entered.
@@ -112,15 +112,15 @@ class FileSegmentStore:
         level: int = 1,
         verify: str = "once",
     ) -> None:
-        if codec not in _CODECS:
-            raise UsageError(f"codec is {codec!r}; it must be one of {', '.join(_CODECS)}")
+        if codec not in CODECS:
+            raise UsageError(f"codec is {codec!r}; it must be one of {', '.join(CODECS)}")
         if not 1 <= level <= 19:
             raise UsageError(f"level is {level}; it must be 1 to 19")
         if verify not in ("once", "always"):
             raise UsageError(f"verify is {verify!r}; it must be 'once' or 'always'")
         self.root = root
         self.base, self._temporaries = base or root.parent, temporaries
-        self._codec, self._level = _CODECS[codec], level
+        self._codec, self._level = CODECS[codec], level
         self._always = verify == "always"
         self._durable: set[str] = set()
         self._changes = 0
@@ -173,16 +173,11 @@ class FileSegmentStore:
         raw = as_bytes(data)
         if raw.size != ref.n_bytes or hashlib.sha256(raw.data).hexdigest() != ref.sha256:
             raise UsageError(f"the {raw.size:,} bytes given are not segment {ref.sha256[:12]}")
-        codec, payload = codecs.encode(raw, ref.element_bytes, self._codec, self._level)
-        stored = memoryview(payload).nbytes
-        header = SegmentHeader(codec, ref.element_bytes, ref.n_bytes, stored, ref.sha256).pack()
-        trailer = hashlib.sha256(header)
-        trailer.update(payload)
+        parts = segment_file(raw, ref, self._codec, self._level)
         path = self.path(ref.sha256)
         fsio.refuse_links(self.base, path)
         was_there = self.has(ref.sha256)
         self._forget(ref.sha256)
-        parts = [header, payload, trailer.digest()]
         fsio.write_durably(path, parts, sync_parent=False, temporaries=self._temporaries)
         return not was_there
 
@@ -287,6 +282,15 @@ class _OpenSegment:
             if fsio.is_settled(self._identity):
                 _verified.add(self._identity)
         return into
+
+
+def segment_file(raw: Bytes, ref: SegmentRef, codec: Codec, level: int) -> list[fsio.Buffer]:
+    """The file of ``ref``'s raw bytes in parts, valid until this thread encodes another."""
+    used, payload = codecs.encode(raw, ref.element_bytes, codec, level)
+    head = SegmentHeader(used, ref.element_bytes, ref.n_bytes, memoryview(payload).nbytes, ref.sha256).pack()
+    trailer = hashlib.sha256(head)
+    trailer.update(payload)
+    return [head, payload, trailer.digest()]
 
 
 def as_bytes(data: Data) -> Bytes:

@@ -25,15 +25,14 @@ import zstandard
 from agentkv.errors import AgentKVError
 from agentkv.hashing import sha256
 from agentkv.packs import PackLimits, Trust, check, create_pack, import_pack
-from agentkv.packs.format import SIGNATURE_MAGIC, decode_signature, encode
+from agentkv.packs.format import SIGNATURE_MAGIC, decode_signature
 from agentkv.packs.reader import Pack
 from agentkv.packs.segment import decode_segment, encode_segment
 from agentkv.packs.trust import TrustedKey, TrustRecord
-from agentkv.packs.trust import decode as decode_trust
 from agentkv.records import SegmentRef
 from agentkv.store import format as formats
 from agentkv.store.catalog import BlockStore
-from agentkv.store.format import Limits, Malformed
+from agentkv.store.format import Limits, Malformed, decode_record, encode_record
 from tests.store.blocks import block, named
 
 from .packing import Members, archive, body_of, fill, json_bytes, key, members_of, rebuilt
@@ -196,10 +195,10 @@ class Fuzzer:
             case "fields":
                 data = self._resealed(SIGNATURE_MAGIC, data)
             case "of another pack":
-                data = encode(SIGNATURE_MAGIC, key().sign(self.random.randbytes(8)))
+                data = encode_record(SIGNATURE_MAGIC, key().sign(self.random.randbytes(8)))
             case "by another key":
                 other = key(2).sign(head).model_copy(update={"key": key().public})
-                data = encode(SIGNATURE_MAGIC, other)
+                data = encode_record(SIGNATURE_MAGIC, other)
             case _:
                 data = self._blind(data)
         return self._read_pack(archive([(index, head), (name, data), *rest]))
@@ -226,16 +225,16 @@ class Fuzzer:
         return "accepted"
 
     def _signature(self) -> str:
-        data = encode(SIGNATURE_MAGIC, key().sign(b"x"))
+        data = encode_record(SIGNATURE_MAGIC, key().sign(b"x"))
         data = self._resealed(SIGNATURE_MAGIC, data) if self.random.random() < 0.7 else self._blind(data)
         decode_signature(data)
         return "accepted"
 
     def _trust_file(self) -> str:
         record = TrustRecord(keys=(TrustedKey(name="me", key=key().public),))
-        data = encode("agentkv-trust 1", record)
+        data = encode_record("agentkv-trust 1", record)
         data = self._resealed("agentkv-trust 1", data) if self.random.random() < 0.7 else self._blind(data)
-        decode_trust("agentkv-trust 1", data, TrustRecord)
+        decode_record("agentkv-trust 1", data, TrustRecord)
         return "accepted"
 
     # --- mutations ---

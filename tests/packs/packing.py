@@ -11,10 +11,10 @@ import orjson
 
 from agentkv.hashing import canonical_json, sha256
 from agentkv.packs import SigningKey, create_pack, tar
-from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC, encode
+from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
 from agentkv.records import Manifest, NamedBlock
 from agentkv.store.catalog import BlockStore
-from agentkv.store.format import seal
+from agentkv.store.format import encode_record, seal
 from tests.store.blocks import block, named
 
 Members = list[tuple[str, bytes]]
@@ -98,7 +98,7 @@ def rebuilt(
     sealed = seal(INDEX_MAGIC, json_bytes(body))
     front = [(INDEX, sealed)]
     if signer is not None:
-        front.append((SIGNATURE, encode(SIGNATURE_MAGIC, signer.sign(sealed))))
+        front.append((SIGNATURE, encode_record(SIGNATURE_MAGIC, signer.sign(sealed))))
     return archive(front + rest)
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from agentkv.errors import InvalidKey, UntrustedPack, UsageError
 from agentkv.packs import Trust, generate_key, load_key, parse_public_key
-from agentkv.packs.format import encode
 from agentkv.packs.keys import is_signed
 from agentkv.packs.trust import TrustedKey, TrustRecord, Verdict
+from agentkv.store.format import encode_record
 
 from .packing import key
 
@@ -141,7 +141,7 @@ def test_points_of_small_order_are_nobodys_keys(tmp_path: Path, y: int, sign: in
         trust.add("zero", public)
     assert not trust.path.exists()
     weak = TrustRecord(keys=(TrustedKey(name="zero", key=public),))  # as an earlier version let it in
-    trust.path.write_bytes(encode("agentkv-trust 1", weak))
+    trust.path.write_bytes(encode_record("agentkv-trust 1", weak))
     assert trust.decide(tmp_path, public, allow_unsigned=True).decision == "unknown-key"
     with pytest.raises(UntrustedPack):
         trust.decide(tmp_path, public)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -213,7 +214,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
     return {**report, "collected": role.collected, "longest_ms": longest * 1e3}
 
 
-class _Role:
+class _Role(ABC):
     """Something done again and again. ``may_miss``: a block may be gone before it is read."""
 
     may_miss = False
@@ -229,8 +230,8 @@ class _Role:
         time.sleep(self.pause_s)
         return stopped and rounds > 0
 
-    def step(self, number: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def step(self, number: int) -> None: ...
 
     def end(self) -> None:
         self.store.close()
