@@ -29,18 +29,20 @@ message that says what happened, where, and what to run or change next. A miss i
     │   ├── StoreFull             45   no space left; nothing half-written
     │   ├── StoreReadError        46   the system refused the read; nothing is known to be damaged
     │   ├── StoreDamaged          47   a check found damage; what and where is in its findings
-    │   └── OverBudget            48   the budget has no room: what is left is pinned
-    ├── PackError
-    │   ├── InvalidPack           70   not exactly a pack: the member and the reason; nothing was imported
-    │   ├── UntrustedPack         71   unsigned, or signed by a key that is not trusted
-    │   ├── BadSignature          72   the signature is not that of these bytes
-    │   ├── InvalidKey            73   no Ed25519 key in that file or text
-    │   ├── ForgedBlock           74   a block's state or tokens are not what its text gives
-    │   └── NameConflict          75   a name of the pack is taken in the store
+    │   ├── OverBudget            48   the budget has no room: what is left is pinned
+    │   └── CorruptDatabase       49   what an adapter keeps beside the blocks is damaged
     ├── SkillError
     │   ├── InvalidManual         50   file, line and reason
     │   ├── UnknownSkill          51   not in the library; names the nearest
     │   └── InvalidPick           52   the classifier picked no live label, and the policy is to stop there
+    ├── DocumentError
+    │   ├── InvalidDocument       80   a file that is no text, or cannot be read: which and why
+    │   ├── UnknownCorpus         81   no corpus of that name for this model
+    │   └── StaleDocument         82   what is kept of a file does not give its windows any more
+    ├── ThreadError
+    │   ├── UnknownThread         90   no thread of that name in the store
+    │   ├── ThreadChanged         91   another has gone on with the thread; nothing was asked
+    │   └── CorruptThread         92   a turn of the thread is damaged or missing
     ├── GuaranteeViolated         60   a benchmark saw its guarantee fail
     ├── WorkerFailed              61   a benchmark's other process ended with an error
     └── Interrupted              130   Ctrl-C; what was committed stays
@@ -334,77 +336,14 @@ class OverBudget(StoreError):
         self.needed, self.budget, self.kept, self.evicted = needed, budget, kept, evicted
 
 
-class PackError(AgentKVError):
-    """Something about a pack, a signature or a key; nothing was imported."""
+class CorruptDatabase(StoreError):
+    """An adapter's SQLite file in the store, or a row of it, is not what was written; no block depends on it."""
 
+    exit_code = 49
 
-class InvalidPack(PackError):
-    """The file is not exactly what a pack of this format is; ``member`` is the first part at fault."""
-
-    exit_code = 70
-
-    def __init__(self, path: Path, reason: str, member: str | None = None) -> None:
-        at = f", member {member}" if member else ""
-        super().__init__(f"{path}{at}: {reason}. The whole pack was refused and nothing was imported.")
-        self.path, self.reason, self.member = path, reason, member
-
-
-class UntrustedPack(PackError):
-    """The policy asks for a signature by a trusted key."""
-
-    exit_code = 71
-
-    def __init__(self, path: Path, reason: str, key: str | None = None) -> None:
-        super().__init__(f"{path} is not trusted: {reason}. Nothing was imported.")
-        self.path, self.reason, self.key = path, reason, key
-
-
-class BadSignature(PackError):
-    """There is a signature, and it is not one of this pack by the key that it names."""
-
-    exit_code = 72
-
-    def __init__(self, path: Path, key: str) -> None:
-        super().__init__(
-            f"{path} carries a signature that the key {key} did not make for these bytes: the pack was changed after "
-            "signing, or the signature belongs to another. Nothing was imported; get the pack again."
-        )
-        self.path, self.key = path, key
-
-
-class InvalidKey(PackError):
-    """Not an Ed25519 key, or a private key that needs another passphrase."""
-
-    exit_code = 73
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"no key in {where}: {reason}. `agentkv pack keygen FILE` makes a pair.")
-        self.where, self.reason = where, reason
-
-
-class ForgedBlock(PackError):
-    """Every digest of the pack is right, and yet a model computes something else for this block."""
-
-    exit_code = 74
-
-    def __init__(self, path: Path, block_id: str, names: Sequence[str], reason: str) -> None:
-        called = f" ({', '.join(names)})" if names else ""
-        super().__init__(
-            f"{path}, block {block_id[:12]}{called}: {reason}. Do not import it as it is; `agentkv pack import "
-            "--source-only` reads its texts anew instead."
-        )
-        self.path, self.block_id, self.names, self.reason = path, block_id, list(names), reason
-
-
-class NameConflict(PackError):
-    """Names of the pack are taken by other blocks of the store, or too much like its names."""
-
-    exit_code = 75
-
-    def __init__(self, path: Path, conflicts: Sequence[str], hint: str) -> None:
-        more = f", and {len(conflicts) - 1:,} more" if len(conflicts) > 1 else ""
-        super().__init__(f"{path}: {conflicts[0]}{more}. Nothing was imported. {hint}")
-        self.path, self.conflicts = path, list(conflicts)
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path} is damaged: {reason}. No block is concerned, and nothing was changed. {remedy}")
+        self.path, self.reason, self.remedy = path, reason, remedy
 
 
 class SkillError(AgentKVError):
@@ -444,6 +383,82 @@ class InvalidPick(SkillError):
             "Ask again with --skill NAME, or with another fallback than 'error'."
         )
         self.raw_pick, self.labels = raw_pick, labels
+
+
+class DocumentError(AgentKVError):
+    """Something about a corpus of documents."""
+
+
+class InvalidDocument(DocumentError):
+    """A file that cannot be split into windows: it is no text, too large, or cannot be read."""
+
+    exit_code = 80
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+class UnknownCorpus(DocumentError):
+    """No corpus of that name, or none for this model and these settings."""
+
+    exit_code = 81
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        there = f"There are: {', '.join(known)}." if known else "There is none yet."
+        super().__init__(f"no corpus {name!r} here for this model. {there} Make it with `agentkv docs add PATH`.")
+        self.name, self.known = name, list(known)
+
+
+class StaleDocument(DocumentError):
+    """The kept source of a file is gone or damaged, or is read otherwise by this version."""
+
+    exit_code = 82
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}. Run `agentkv docs add` on it again.")
+        self.path, self.reason = path, reason
+
+
+class ThreadError(AgentKVError):
+    """Something about a conversation that is kept in the store."""
+
+
+class UnknownThread(ThreadError):
+    """No thread of that name."""
+
+    exit_code = 90
+
+    def __init__(self, thread_id: str, near: list[str]) -> None:
+        hint = f" Did you mean {', '.join(near)}?" if near else " Run `agentkv threads list`."
+        super().__init__(f"no thread {thread_id!r} in this store.{hint}")
+        self.thread_id, self.near = thread_id, near
+
+
+class ThreadChanged(ThreadError):
+    """Another object or process has added to the thread since it was opened here."""
+
+    exit_code = 91
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(
+            f"thread {thread_id!r} has gone on elsewhere since it was opened. Nothing was asked; open it again, "
+            "or fork it."
+        )
+        self.thread_id = thread_id
+
+
+class CorruptThread(ThreadError):
+    """What is kept of a thread is not what was written, or a part of it is gone."""
+
+    exit_code = 92
+
+    def __init__(self, thread_id: str, path: Path, reason: str) -> None:
+        super().__init__(
+            f"thread {thread_id!r} is damaged ({path}): {reason}. Nothing was changed; open it at an earlier entry "
+            "(memory.thread(…, entry=N)), or remove it with `agentkv threads rm`."
+        )
+        self.thread_id, self.path, self.reason = thread_id, path, reason
 
 
 class GuaranteeViolated(AgentKVError):

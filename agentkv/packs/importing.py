@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentkv.errors import IncompatibleFingerprint, InvalidPack, NameConflict, UsageError
+from agentkv.errors import IncompatibleFingerprint, UsageError
 from agentkv.packs.check import Contents, check
+from agentkv.packs.errors import InvalidPack, NameConflict
 from agentkv.packs.format import folded
 from agentkv.packs.reader import Pack, Progress, open_pack
 from agentkv.packs.trust import Trust, Verdict

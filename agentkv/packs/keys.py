@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentkv import fsio
-from agentkv.errors import InvalidKey, StoreReadError, UsageError
+from agentkv.errors import StoreReadError, UsageError
+from agentkv.packs.errors import InvalidKey
 from agentkv.packs.format import SIGNED_CONTEXT, PackSignature
 
 if TYPE_CHECKING:
@@ -32,19 +33,22 @@ class SigningKey:
         self._key = key
         self.public = _PREFIX + key.public_key().public_bytes_raw().hex()
 
-    def sign(self, index: bytes) -> PackSignature:
-        """The signature over the bytes of ``pack.json``; the same bytes always get the same one."""
-        return PackSignature(key=self.public, signature=self._key.sign(SIGNED_CONTEXT + index).hex())
+    def sign(self, data: bytes, context: bytes = SIGNED_CONTEXT) -> PackSignature:
+        """The signature over ``data`` (by default the bytes of ``pack.json``); the same bytes always get the same one.
+
+        ``context`` says what is signed, so that a signature for one purpose is none for another.
+        """
+        return PackSignature(key=self.public, signature=self._key.sign(context + data).hex())
 
 
-def is_signed(index: bytes, signature: PackSignature) -> bool:
-    """Whether the signature is that of these bytes of ``pack.json`` by the key that it names."""
+def is_signed(data: bytes, signature: PackSignature, context: bytes = SIGNED_CONTEXT) -> bool:
+    """Whether the signature is that of these bytes, under that context, by the key that it names."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key.removeprefix(_PREFIX)))
-        key.verify(bytes.fromhex(signature.signature), SIGNED_CONTEXT + index)
+        key.verify(bytes.fromhex(signature.signature), context + data)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -18,10 +18,11 @@ from typing import BinaryIO
 import numpy as np
 
 from agentkv import fsio
-from agentkv.errors import BadSignature, InvalidPack, UsageError
+from agentkv.errors import UsageError
 from agentkv.hashing import sha256
 from agentkv.packs import format as formats
 from agentkv.packs import tar
+from agentkv.packs.errors import BadSignature, InvalidPack
 from agentkv.packs.format import INDEX, SIGNATURE, BadMember, Member, PackIndex, PackLimits, PackSignature
 from agentkv.packs.keys import is_signed
 from agentkv.packs.segment import decode_segment

@@ -18,7 +18,8 @@ import platformdirs
 from pydantic import Field, ValidationError
 
 from agentkv import fsio
-from agentkv.errors import InvalidKey, StoreReadError, UntrustedPack, UsageError
+from agentkv.errors import StoreReadError, UsageError
+from agentkv.packs.errors import InvalidKey, UntrustedPack
 from agentkv.packs.format import PublicKey
 from agentkv.records import Record
 from agentkv.store.format import Malformed, decode_record, encode_record

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from agentkv.errors import AgentKVError, BadSignature, InvalidPack, UsageError
+from agentkv.errors import AgentKVError, UsageError
 from agentkv.hashing import canonical_json, sha256
 from agentkv.packs import PackLimits, Trust, admit, check, import_pack, open_pack, store_pack
+from agentkv.packs.errors import BadSignature, InvalidPack
 from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import seal

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.errors import IncompatibleFingerprint, NameConflict, OverBudget, UntrustedPack, UsageError
+from agentkv.errors import IncompatibleFingerprint, OverBudget, UsageError
 from agentkv.packs import Trust, admit, create_pack, import_pack, open_pack, sources_of
+from agentkv.packs.errors import NameConflict, UntrustedPack
 from agentkv.packs.importing import plan_sources
 from agentkv.store.catalog import BlockStore
 from tests.store.blocks import FINGERPRINT, block, contents, named, temporaries

@@ -10,7 +10,7 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.blocks import Blocks
-from agentkv.errors import ForgedBlock, InexactBlock
+from agentkv.errors import InexactBlock
 from agentkv.hashing import sha256
 from agentkv.packs import (
     Contents,
@@ -24,6 +24,7 @@ from agentkv.packs import (
     open_pack,
     prove_pack,
 )
+from agentkv.packs.errors import ForgedBlock
 from agentkv.records import Import
 from agentkv.store.catalog import BlockStore
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.errors import InvalidKey, UntrustedPack, UsageError
+from agentkv.errors import UsageError
 from agentkv.packs import Trust, generate_key, load_key, parse_public_key
+from agentkv.packs.errors import InvalidKey, UntrustedPack
 from agentkv.packs.keys import is_signed
 from agentkv.packs.trust import TrustedKey, TrustRecord, Verdict
 from agentkv.store.format import encode_record

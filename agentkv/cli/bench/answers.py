@@ -19,6 +19,7 @@ def answers(
     store: options.Store = None,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """The skills' own labelled questions: routed rightly, answered rightly, grafted and re-read alike."""
@@ -27,7 +28,15 @@ def answers(
     options.fetch_model(model)
     folder = options.skills_folder(skills)
     chosen = options.store_path(store) if store else None
-    result = bench.run(model, folder, per_skill=per_skill, reread=reread, store=chosen, settings={"threads": threads})
+    result = bench.run(
+        model,
+        folder,
+        per_skill=per_skill,
+        reread=reread,
+        store=chosen,
+        settings={"threads": threads},
+        ledger=options.open_ledger(ledger),
+    )
     common.end(result, out, as_json, _show, bench.check)
 
 

@@ -16,6 +16,7 @@ def exactness(
     threads: options.Threads = None,
     flash_attention: options.FlashAttention = False,
     kv_type: options.KvType = "f16",
+    gpu_layers: options.GpuLayers = 0,
     out: common.Out = None,
     as_json: options.Json = False,
 ) -> None:
@@ -24,7 +25,12 @@ def exactness(
 
     options.fetch_model(model)
     chosen = options.numbers(lengths) or ([1, 257, 600, 1024] if small else list(bench.LENGTHS))
-    settings = {"threads": threads, "flash_attention": flash_attention, "kv_type": kv_type}
+    settings = {
+        "threads": threads,
+        "flash_attention": flash_attention,
+        "kv_type": kv_type,
+        "gpu_layers": gpu_layers,
+    }
     result = bench.run(
         model, common.manual_texts(), lengths=chosen, samples=10 if small else bench.SAMPLES, settings=settings
     )
