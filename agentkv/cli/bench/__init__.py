@@ -7,13 +7,18 @@ from __future__ import annotations
 import typer
 
 from agentkv.cli.bench import (
+    aime,
     answers,
     architectures,
     catalogue,
     exactness,
+    families,
     integrity,
+    interference,
+    negatives,
     portability,
     restore,
+    route,
     size,
     subsidy,
 )
@@ -31,5 +36,10 @@ for _command in (
     catalogue.catalogue,
     integrity.integrity,
     portability.portability,
+    route.route,
+    families.families,
+    interference.interference,
+    negatives.negatives,
+    aime.aime,
 ):
     app.command()(_command)

@@ -1,0 +1,1 @@
+"""Benchmarks of the flywheel: families of tasks, interference, a file of hard problems, honest negatives."""

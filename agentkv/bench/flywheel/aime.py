@@ -1,0 +1,232 @@
+"""``agentkv bench aime FILE``: hard problems with whole-number answers; base, library by rule, recurrence, system.
+
+1. Base: the model writes ``samples`` programs a problem within a budget of tokens; the commonest answer counts, and
+   its share is the confidence.
+2. Library, by rule: the first eight problems that no sample solves and for which ``solvers`` have a program that is
+   verified.
+3. Recurrence: those eight from their blocks, each repeat in a fresh process.
+4. System: a problem with a live solution is answered by recurrence, any other as by the base; counted from what was
+   recorded, a *system* number.
+
+The problems stay in their file: records hold digests of their texts. Every problem is recorded when it is done, and a
+run that was broken off goes on. Where the file is absent the benchmark skips, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentkv.bench.flywheel import grading
+from agentkv.bench.process import in_new_process
+from agentkv.bench.report import origin, say
+from agentkv.errors import UsageError
+from agentkv.evidence import Item, Ledger, RecordedRun, Run
+from agentkv.evidence.scoring import scorer
+from agentkv.figures import share
+from agentkv.flywheel import values
+from agentkv.flywheel.gate import Gate
+from agentkv.flywheel.journal import attempt_record
+from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.loop import Flywheel
+from agentkv.flywheel.recurrence import Recurrence
+from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.flywheel.solvers import BestOfN, FromFile, Solver
+from agentkv.flywheel.task import Task, Truth
+from agentkv.hashing import sha256
+from agentkv.memory import AgentMemory
+
+LIBRARY = 8
+REPEATS = 4
+
+
+def problems(path: Path) -> list[Task]:
+    """The problems of a file of ``id``, ``problem``, ``answer`` lines. Raises UsageError."""
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = values.decode(line)
+            check = Truth(answer=int(row["answer"]))
+            found.append(Task(id=str(row["id"]), prompt=row["problem"], check=check))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path}:{number}: not a line of id, problem and answer: {error}") from error
+    return found
+
+
+def run(
+    path: Path,
+    model: str,
+    store: Path,
+    *,
+    count: int | None = None,
+    samples: int = 5,
+    max_new: int = 768,
+    budget: int = 4096,
+    agreement: float = 0.6,
+    seed: int = 0,
+    solutions: Path | None = None,
+    solvers: Sequence[Solver] = (),
+    repeats: int = REPEATS,
+    settings: dict[str, Any] | None = None,
+    ledger: Ledger,
+    found: RecordedRun | None = None,
+) -> dict[str, Any]:
+    """The whole benchmark, over the first ``count`` problems. ``store`` is where solutions and blocks are kept."""
+    if not path.exists():
+        return {
+            "benchmark": grading.AIME,
+            "skipped": f"{path} is not there; the problems do not come with this project",
+        }
+    tasks = problems(path)[:count]
+    known = {"samples": samples, "max_new": max_new, "budget": budget, "agreement": agreement, "seed": seed}
+    with AgentMemory(store, model, **(settings or {})) as memory:
+        result = origin(grading.AIME, model, memory.engine.info.sha256, path.read_bytes(), **known, count=len(tasks))
+        run_, items = _opened(ledger, found, memory, result)
+        sandbox = Sandbox()
+        gate = Gate(BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed), sandbox, samples, agreement)
+        done = {item.key for item in items}
+        for item in _base(gate, [task for task in tasks if f"base/{task.id}" not in done], run_):
+            items.append(item)
+            run_.record_all([item])
+        others = [*([FromFile.read(solutions)] if solutions else []), *solvers]
+        library = SolutionLibrary(memory)
+        items += _learned(library, sandbox, gate, tasks, items, others, run_)
+    chosen = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
+    for repeat in range(repeats if chosen else 0):
+        if f"recall/{repeat}" not in {item.key for item in items}:
+            item = _recalled(path, model, store, chosen, repeat, settings or {})
+            items.append(item)
+            run_.record_all([item])
+    summary = aime(items)
+    run_.scores(summary)
+    run_.end()
+    return {**result, "ledger_run": run_.id, "summary": summary}
+
+
+def _opened(
+    ledger: Ledger, found: RecordedRun | None, memory: AgentMemory, result: dict[str, Any]
+) -> tuple[Run, list[Item]]:
+    if found is not None:
+        return ledger.resume(found), ledger.items(found)
+    fresh = ledger.begin(
+        grading.AIME,
+        settings=result["settings"] | {"model": result["model"]},
+        inputs={"problems": result["inputs_sha256"], "model": result["model_sha256"]},
+        fingerprints={"engine": memory.engine.fingerprint()},
+    )
+    return fresh, []
+
+
+def _base(gate: Gate, tasks: Sequence[Task], writer: Run) -> Iterator[Item]:
+    for number, task in enumerate(tasks, 1):
+        attempts: list[dict[str, Any]] = []
+
+        def observe(attempt: Any, found: Any, answer: Any, task: Task = task, into: list[Any] = attempts) -> None:
+            record = attempt_record(task, attempt, found, answer)
+            record["prompt"] = sha256(attempt.prompt.encode())  # the problem's text stays where it is
+            into.append({**record, "tokens": attempt.provenance.tokens})
+
+        start = time.perf_counter()
+        own = gate.own(task, settle=False, observe=observe)
+        raw = {"attempts": attempts, "answer": own.answer, "agreeing": own.agreeing, "samples": own.samples}
+        raw["seconds"] = round(time.perf_counter() - start, 1)
+        assert isinstance(task.check, Truth)
+        yield Item(f"base/{task.id}", raw, {"answer": task.check.answer}, {"generated": own.tokens})
+        say(f"base, {number} of {len(tasks)}: {task.id}: {own.agreeing} of {own.samples} agree, {own.tokens} tokens")
+
+
+def _learned(
+    library: SolutionLibrary,
+    sandbox: Sandbox,
+    gate: Gate,
+    tasks: Sequence[Task],
+    items: Sequence[Item],
+    solvers: Sequence[Solver],
+    writer: Run,
+) -> list[Item]:
+    """The first eight that the base never solves and that a solver has a verified program for."""
+    base = {item.key.removeprefix("base/"): item for item in items if item.key.startswith("base/")}
+    have = {item.key for item in items if item.key.startswith("learned/")}
+    wheel = Flywheel(library, sandbox, replace(gate, samples=0), solvers)
+    new: list[Item] = []
+    for task in tasks:
+        if len(have) + len(new) >= LIBRARY:
+            break
+        solved = any(attempt["verdict"] == "verified" for attempt in base[task.id].raw["attempts"])
+        if solved or f"learned/{task.id}" in have:
+            continue
+        learned = wheel.learn(task)
+        if learned.state in ("deposited", "known"):
+            new.append(Item(f"learned/{task.id}", learned.plain()))
+            writer.record_all(new[-1:])
+    return new
+
+
+def _recalled(
+    path: Path, model: str, store: Path, chosen: Sequence[str], repeat: int, settings: dict[str, Any]
+) -> Item:
+    payload = {"path": str(path), "model": model, "store": str(store), "ids": list(chosen), "settings": settings}
+    raw = in_new_process("flywheel.aime:recall_worker", payload)
+    say(f"recurrence, repeat {repeat + 1}: {sum(row['right'] for row in raw['rows'])} of {len(raw['rows'])}")
+    return Item(f"recall/{repeat}", raw, None, {"generated": sum(row["tokens"] for row in raw["rows"])})
+
+
+def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
+    """In a process of its own: the chosen problems from their blocks."""
+    tasks = {task.id: task for task in problems(Path(payload["path"]))}
+    rows = []
+    with AgentMemory(Path(payload["store"]), payload["model"], **payload["settings"]) as memory:
+        recurrence = Recurrence(SolutionLibrary(memory), Sandbox())
+        for identity in payload["ids"]:
+            start = time.perf_counter()
+            recalled = recurrence.recall(tasks[identity])
+            seconds = round(time.perf_counter() - start, 3)
+            turn = None if recalled is None else recalled.turn
+            check = tasks[identity].check
+            assert isinstance(check, Truth)
+            rows.append(
+                {
+                    "id": identity,
+                    "read": None if turn is None else turn.text,
+                    "answer": None if recalled is None else recalled.answer,
+                    "verdict": None if recalled is None else recalled.verdict.value,
+                    "right": recalled is not None and grading.is_same(recalled.answer, check.answer),
+                    "read_rightly": recalled is not None and recalled.read_rightly is True,
+                    "restored": 0 if turn is None else turn.tokens.restored,
+                    "tokens": 0 if turn is None else turn.tokens.generated,
+                    "logits_sha256": None if turn is None else turn.logits_sha256,
+                    "seconds": seconds,
+                }
+            )
+    return {"rows": rows}
+
+
+@scorer(grading.AIME, 1)
+def aime(items: Sequence[Item]) -> dict[str, Any]:
+    """The summary of ``agentkv bench aime``, from its records."""
+    base = {item.key.removeprefix("base/"): item for item in items if item.key.startswith("base/")}
+    learned = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
+    repeats = [item.raw["rows"] for item in items if item.key.startswith("recall/")]
+    right = {key: grading.is_same(item.raw["answer"], item.expected["answer"]) for key, item in base.items()}
+    ever = [any(one["verdict"] == "verified" for one in item.raw["attempts"]) for item in base.values()]
+    recalled = {row["id"] for row in repeats[0] if row["right"]} if repeats else set()
+    seen = [[(row["id"], row["read"], row["logits_sha256"]) for row in rows] for rows in repeats]
+    return {
+        "base": share(sum(right.values()), len(base)),
+        "base_any_sample": share(sum(ever), len(base)),
+        "base_tokens": sum((item.tokens or {}).get("generated", 0) for item in base.values()),
+        "base_seconds": round(sum(item.raw["seconds"] for item in base.values()), 1),
+        "library": learned,
+        "recurrence": share(len(recalled), len(learned)),
+        "recurrence_read_rightly": sum(row["read_rightly"] for row in repeats[0]) if repeats else 0,
+        "recurrence_tokens": sum(row["tokens"] for row in repeats[0]) if repeats else 0,
+        "recurrence_seconds": round(sum(row["seconds"] for row in repeats[0]), 3) if repeats else 0.0,
+        "repeats": len(repeats),
+        "repeats_equal": all(one == seen[0] for one in seen),
+        "system": share(sum(right[key] or key in recalled for key in right), len(base)),
+    }

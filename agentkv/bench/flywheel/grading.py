@@ -1,0 +1,112 @@
+"""Right or wrong, from what was recorded: pure functions, and the scorers of the flywheel's benchmarks.
+
+A program's answer is compared by type and value, numbers within half a cent. A reply in words is right if its last
+number, or for a text the reply after its last "answer", is the true one: read generously, since it is the comparison
+and not the claim.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from agentkv.bench.flywheel.families.base import TOLERANCE
+from agentkv.evidence.records import Item
+from agentkv.evidence.scoring import scorer
+from agentkv.figures import share
+from agentkv.flywheel.values import same
+
+FAMILIES, INTERFERENCE, AIME = "bench families", "bench interference", "bench aime"
+_NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?")
+
+
+def is_same(answer: Any, expected: Any) -> bool:
+    """Whether a value is the true one."""
+    return same(answer, expected, TOLERANCE)
+
+
+def said_rightly(reply: str, expected: Any) -> bool:
+    """Whether a reply in words gives the true answer."""
+    tail = re.split(r"answer\b[^\w*]*(?:is\b)?", reply, flags=re.IGNORECASE)[-1]
+    if type(expected) in (int, float):
+        found = _NUMBER.findall(tail) or _NUMBER.findall(reply)
+        near = found[0] if len(tail) < len(reply) and _NUMBER.search(tail) else found[-1] if found else None
+        return near is not None and is_same(float(near.replace(",", "")), float(expected))
+    text = str(expected).casefold()
+    return re.search(rf"(?<![\w*-]){re.escape(text)}(?![\w*-])", tail.casefold()) is not None
+
+
+def families_row(item: Item) -> dict[str, Any]:
+    """One held-out instance: was it routed, filled and answered rightly."""
+    raw, expected = item.raw, item.expected
+    direct = raw["direct"]
+    return {
+        "family": expected["family"],
+        "routed": raw["pick"] == expected["block"],
+        "abstained": raw["pick"] is None,
+        "filled": raw["parameters"] is not None and same(raw["parameters"], expected["parameters"], TOLERANCE),
+        "answered": raw["answered"] and is_same(raw["answer"], expected["answer"]),
+        "answered_given": None if raw["given"] is None else is_same(raw["given"]["answer"], expected["answer"]),
+        "answered_typed": None if raw["typed"] is None else is_same(raw["typed"]["answer"], expected["answer"]),
+        "substituted": is_same(raw["substituted"], expected["answer"]),
+        "direct": None if direct is None else said_rightly(direct["text"], expected["answer"]),
+        "tokens": (item.tokens or {}).get("generated", 0),
+        "direct_tokens": None if direct is None else direct["tokens"],
+        "ms": raw["ms"],
+    }
+
+
+@scorer(FAMILIES, 1)
+def families(items: Sequence[Item]) -> dict[str, Any]:
+    """The summary of ``agentkv bench families``."""
+    rows = [families_row(item) for item in items]
+    by_family: dict[str, list[int]] = {}
+    for row in rows:
+        known = by_family.setdefault(row["family"], [0, 0])
+        known[0] += row["answered"]
+        known[1] += 1
+
+    def counted(name: str) -> dict[str, Any]:
+        measured = [row[name] for row in rows if row[name] is not None]
+        return share(sum(measured), len(measured))
+
+    direct = [row["direct_tokens"] for row in rows if row["direct_tokens"] is not None]
+    return {
+        "instances": len(rows),
+        "families": {name: f"{right} of {n}" for name, (right, n) in sorted(by_family.items())},
+        **{
+            name: counted(name)
+            for name in (
+                *("routed", "abstained", "filled", "answered", "answered_given", "answered_typed", "substituted"),
+                "direct",
+            )
+        },
+        "tokens": {"sum": sum(row["tokens"] for row in rows), "a_task": _mean([row["tokens"] for row in rows])},
+        "direct_tokens": {"sum": sum(direct), "a_task": _mean(direct)},
+    }
+
+
+def _mean(values: Sequence[int]) -> float:
+    return round(statistics.fmean(values), 1) if values else 0.0
+
+
+@scorer(INTERFERENCE, 1)
+def interference(items: Sequence[Item]) -> dict[str, Any]:
+    """The summary of ``agentkv bench interference``: one routed block against all of them in one prompt."""
+    rows = [
+        {key: is_same(item.raw[key]["answer"], item.expected["answer"]) for key in ("one", "all")} for item in items
+    ]
+    routed = [item.raw["pick"] == item.expected["block"] for item in items]
+    return {
+        "routed": share(sum(routed), len(items)),
+        "one_block": share(sum(row["one"] for row in rows), len(rows)),
+        "all_blocks": share(sum(row["all"] for row in rows), len(rows)),
+        "only_one_block": sum(row["one"] and not row["all"] for row in rows),
+        "only_all_blocks": sum(row["all"] and not row["one"] for row in rows),
+        "prompt_tokens": {
+            key: _mean([item.raw[key]["tokens"]["restored"] + item.raw[key]["tokens"]["prefilled"] for item in items])
+            for key in ("one", "all")
+        },
+    }

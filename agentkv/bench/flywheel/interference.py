@@ -1,0 +1,117 @@
+"""``agentkv bench interference``: eight solutions in one prompt against the one that is routed, on the same questions.
+
+Both ways the model fills parameters for the same held-out instances, under the same grammar, and the same program (that
+of the right family) runs with what it wrote: so only what stood in the prompt differs. All eight blocks' texts are one
+block of their own, in the order of the families. Scoring is strict: the program's answer is the true one, or it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentkv.bench.flywheel import grading
+from agentkv.bench.flywheel.families import FAMILIES, Family, Instance
+from agentkv.bench.flywheel.library import fill
+from agentkv.bench.report import origin, say
+from agentkv.evidence import Item, Ledger
+from agentkv.flywheel import values
+from agentkv.flywheel.blocktext import block_text, parameters_question
+from agentkv.flywheel.library import Known, SolutionLibrary
+from agentkv.flywheel.program import call
+from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.flywheel.slots import grammar
+from agentkv.flywheel.solution import Program
+from agentkv.flywheel.transfer import FILL_TOKENS
+from agentkv.hashing import canonical_json
+from agentkv.memory import AgentMemory
+from agentkv.records import Turn
+
+N_BLOCKS = 8
+ALL = "all-solutions"
+
+
+def chosen(families: Sequence[Family] = FAMILIES, count: int = N_BLOCKS) -> list[Family]:
+    """Every n-th family, so that all kinds are among them."""
+    step = max(1, len(families) // count)
+    return list(families[::step][:count])
+
+
+def run(
+    model: str,
+    *,
+    per_family: int = 4,
+    quote: bool = True,
+    settings: dict[str, Any] | None = None,
+    ledger: Ledger | None = None,
+) -> dict[str, Any]:
+    """The whole benchmark; ``quote=False`` binds parameters by type alone, which is harder for both."""
+    families = chosen()
+    instances = [item for family in families for item in family.instances("held-out", per_family)]
+    inputs = canonical_json([[item.prompt, item.parameters, item.answer] for item in instances])
+    with (
+        tempfile.TemporaryDirectory(prefix="agentkv-interference-") as temporary,
+        AgentMemory(Path(temporary) / "store", model, **(settings or {})) as memory,
+    ):
+        library, sandbox = SolutionLibrary(memory), Sandbox()
+        names = fill(library, families, sandbox)
+        known = {entry.name: entry for entry in library.live()}
+        ordered = [known[names[family.name]] for family in families]
+        texts = [block_text(entry.kept.task, entry.kept.parameters, entry.solution) for entry in ordered]
+        memory.deposit_text(ALL, "\n".join(texts))
+        result = origin(
+            grading.INTERFERENCE, model, memory.engine.info.sha256, inputs, per_family=per_family, quote=quote
+        )
+        with contextlib.ExitStack() as held:
+            writer = None
+            if ledger is not None:
+                writer = held.enter_context(
+                    ledger.run(
+                        grading.INTERFERENCE,
+                        settings=result["settings"] | {"model": model},
+                        inputs={"instances": inputs, "model": result["model_sha256"]},
+                        fingerprints={"engine": memory.engine.fingerprint()},
+                    )
+                )
+            items = []
+            for number, instance in enumerate(instances, 1):
+                item = _item(library, sandbox, instance, known[names[instance.family]], quote)
+                items.append(item)
+                say(f"{number} of {len(instances)}, {item.key}")
+                if writer is not None:
+                    writer.record_all([item])
+            summary = grading.interference(items)
+            if writer is not None:
+                writer.scores(summary)
+    return {**result, "blocks": [family.name for family in families], "summary": summary}
+
+
+def _item(library: SolutionLibrary, sandbox: Sandbox, instance: Instance, right: Known, quote: bool) -> Item:
+    decision, source = library.route(instance.prompt)
+    bound = grammar(right.slots, instance.prompt, quote=quote)
+    raw: dict[str, Any] = {"pick": decision.pick, "raw_pick": decision.raw_pick}
+    for key, name in (("one", right.name if source is None else source.name), ("all", ALL)):
+        turn = library.memory.ask(parameters_question(instance.prompt), skill=name, grammar=bound, max_new=FILL_TOKENS)
+        raw[key] = {"generated": turn.text, **_ran(sandbox, right, turn), "tokens": turn.tokens.model_dump()}
+    expected = {"family": instance.family, "block": right.name, "prompt": instance.prompt, "answer": instance.answer}
+    return Item(f"{instance.family}/{instance.number}", raw, expected)
+
+
+def _ran(sandbox: Sandbox, right: Known, turn: Turn) -> dict[str, Any]:
+    candidate = right.solution.candidate
+    assert isinstance(candidate, Program)
+    try:
+        filled = values.decode(turn.text)
+    except ValueError as error:
+        return {"answer": None, "reason": str(error)}
+    if not isinstance(filled, dict):
+        return {"answer": None, "reason": "no parameters"}
+    outcome = call(sandbox, Program(source=candidate.source, parameters=filled), {})
+    return {"answer": outcome.value, "reason": outcome.reason}
+
+
+def check(result: dict[str, Any]) -> None:
+    """Nothing is guaranteed: which is better is what is measured."""

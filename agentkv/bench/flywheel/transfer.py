@@ -1,0 +1,176 @@
+"""``agentkv bench families``: one solved instance of each family, ten others in other words; routed, filled, run.
+
+The library holds one instance of each family, verified and examined in the sandbox. Each held-out instance has other
+numbers and other wording, and nothing is told to the system but its text: it is routed among all families, the
+program's parameters are filled under a grammar, the program runs, and its answer is compared with that of a second
+implementation. Beside it, on the same instances: the right block given, a grammar of types alone, substitution
+without a model, and the model answering directly with ten times the tokens. Wordings and seeds of the held-out part
+are used here only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentkv.bench.flywheel import grading
+from agentkv.bench.flywheel.families import FAMILIES, Family, Instance
+from agentkv.bench.flywheel.families.base import Part
+from agentkv.bench.flywheel.library import fill
+from agentkv.bench.report import origin, say
+from agentkv.evidence import Item, Ledger, RecordedRun, Run
+from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.flywheel.transfer import Transfer, Transferred, Way
+from agentkv.hashing import canonical_json
+from agentkv.memory import AgentMemory
+
+DIRECT_FACTOR = 10
+"""Tokens for answering directly, in tokens of the filled parameters of the same instance."""
+DIRECTLY = "{prompt}\nThink step by step, then write the result in the last line as: Answer: …"
+
+
+def run(
+    model: str,
+    *,
+    per_family: int = 10,
+    part: Part = "held-out",
+    direct: int | None = None,
+    typed: bool = True,
+    families: Sequence[Family] = FAMILIES,
+    embedder: str | None = None,
+    store: Path | None = None,
+    settings: dict[str, Any] | None = None,
+    ledger: Ledger | None = None,
+    found: RecordedRun | None = None,
+) -> dict[str, Any]:
+    """The whole benchmark. ``direct``: instances a family that are also answered directly, by default all.
+
+    With a ``ledger`` every instance goes there when it is done; ``found`` is an unfinished run to go on with.
+    """
+    instances = [item for family in families for item in family.instances(part, per_family)]
+    inputs = canonical_json([[item.prompt, item.parameters, item.answer] for item in instances])
+    how = {"per_family": per_family, "part": part, "direct": direct, "typed": typed, "embedder": embedder}
+    with (
+        tempfile.TemporaryDirectory(prefix="agentkv-families-") as temporary,
+        AgentMemory(store or Path(temporary) / "store", model, embedder=embedder, **(settings or {})) as memory,
+    ):
+        result = origin(grading.FAMILIES, model, memory.engine.info.sha256, inputs, **how)
+        bench = _Bench(SolutionLibrary(memory), Sandbox(), families, per_family if direct is None else direct, typed)
+        with contextlib.ExitStack() as held:
+            writer, items = _opened(held, ledger, found, memory, result, inputs)
+            result["ledger_run"] = None if writer is None else writer.id
+            done = {item.key for item in items}
+            for item in bench.items([one for one in instances if _key(one) not in done]):
+                items.append(item)
+                if writer is not None:
+                    writer.record_all([item])
+            summary = grading.families(items)
+            if writer is not None:
+                writer.scores(summary)
+                writer.end()
+    return {**result, "rows": [grading.families_row(item) for item in items], "summary": summary}
+
+
+def _opened(
+    held: contextlib.ExitStack,
+    ledger: Ledger | None,
+    found: RecordedRun | None,
+    memory: AgentMemory,
+    result: dict[str, Any],
+    inputs: bytes,
+) -> tuple[Run | None, list[Item]]:
+    if ledger is None:
+        return None, []
+    if found is not None:
+        return ledger.resume(found), ledger.items(found)
+    return (
+        ledger.begin(
+            grading.FAMILIES,
+            settings=result["settings"] | {"model": result["model"]},
+            inputs={"instances": inputs, "model": result["model_sha256"]},
+            fingerprints={"engine": memory.engine.fingerprint()},
+        ),
+        [],
+    )
+
+
+def _key(instance: Instance) -> str:
+    return f"{instance.family}/{instance.number}"
+
+
+class _Bench:
+    def __init__(
+        self, library: SolutionLibrary, sandbox: Sandbox, families: Sequence[Family], direct: int, typed: bool
+    ) -> None:
+        self._library, self._direct, self._typed = library, direct, typed
+        self._transfer = Transfer(library, sandbox, ways=(Way.FILL,))
+        self._names = fill(library, families, sandbox)
+        self._known = {known.name: known for known in library.live()}
+
+    def items(self, instances: Sequence[Instance]) -> Iterator[Item]:
+        for number, instance in enumerate(instances, 1):
+            item = self._item(instance)
+            row = grading.families_row(item)
+            say(f"{number} of {len(instances)}, {item.key}: {'right' if row['answered'] else 'wrong'}")
+            yield item
+
+    def _item(self, instance: Instance) -> Item:
+        task, name = instance.task(checked=False), self._names[instance.family]
+        start = time.perf_counter()
+        decision, source = self._transfer.route(task)
+        routed_ms = (time.perf_counter() - start) * 1e3
+        done = None if source is None else self._transfer.adapt(task, source, Way.FILL)
+        ms = (time.perf_counter() - start) * 1e3
+        right = self._known[name]
+        given = done if source is right else self._transfer.adapt(task, right, Way.FILL)
+        typed = replace(self._transfer, quote=False).adapt(task, right, Way.FILL) if self._typed else None
+        tokens = None if done is None or done.turn is None else done.turn.tokens
+        raw = {
+            "raw_pick": decision.raw_pick,
+            "pick": decision.pick,
+            "scores": dict(list(decision.scores.items())[:4]),
+            **_outcome(done),
+            "given": _outcome(given),
+            "typed": None if typed is None else _outcome(typed),
+            "substituted": self._transfer.adapt(task, right, Way.SUBSTITUTE).answer,
+            "direct": self._directly(instance, given),
+            "ms": {"route": round(routed_ms, 1), "all": round(ms, 1)},
+        }
+        expected = {
+            "family": instance.family,
+            "block": name,
+            "prompt": instance.prompt,
+            "parameters": instance.parameters,
+            "answer": instance.answer,
+        }
+        return Item(_key(instance), raw, expected, None if tokens is None else tokens.model_dump())
+
+    def _directly(self, instance: Instance, given: Transferred | None) -> dict[str, Any] | None:
+        if instance.number >= self._direct or given is None or given.turn is None:
+            return None
+        budget = DIRECT_FACTOR * given.turn.tokens.generated
+        question = DIRECTLY.format(prompt=instance.prompt)
+        turn = self._library.memory.ask(question, skill=None, max_new=budget)
+        return {"text": turn.text, "budget": budget, "tokens": turn.tokens.generated, "finish": turn.finish}
+
+
+def _outcome(done: Transferred | None) -> dict[str, Any]:
+    if done is None:
+        return {"generated": None, "parameters": None, "answered": False, "answer": None, "reason": "no block"}
+    return {
+        "generated": None if done.turn is None else done.turn.text,
+        "parameters": done.parameters,
+        "answered": done.answered,
+        "answer": done.answer,
+        "reason": done.reason,
+    }
+
+
+def check(result: dict[str, Any]) -> None:
+    """Nothing is guaranteed: a model answers as well as it can."""

@@ -1,0 +1,35 @@
+"""``agentkv bench negatives``: asks for the benchmark and shows its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentkv.cli import options
+from agentkv.cli.bench import common
+from agentkv.cli.output import say, table
+
+
+def negatives(
+    model: options.Model = options.DEFAULT_MODEL,
+    threads: options.Threads = None,
+    out: common.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Where the flywheel has nothing to give: solved tasks, a harmful procedure, baked-in solutions."""
+    from agentkv.bench.flywheel import negatives as bench
+
+    options.fetch_model(model)
+    result = bench.run(model, settings={"window": 2048, "threads": threads})
+    common.end(result, out, as_json, _show, bench.check)
+
+
+def _show(result: dict[str, Any]) -> None:
+    table(("easy task", "state", "why"), [(r["id"], r["state"], r["reason"]) for r in result["easy"]], wraps=("why",))
+    procedure = result["procedure"]
+    say(f"\na harmful procedure: {'kept' if procedure['kept'] else 'not kept'}: {procedure['reason']}\n")
+    rows = []
+    for row in result["baked"]:
+        marks = [f"{one['value']} ({one['of']})" for one in row["baked_in"]]
+        marks += [f"{name} is ignored" for name in row["ignored"]]
+        rows.append((row["id"], row["verdict"], "yes" if row["transferable"] else "no", ", ".join(marks)))
+    table(("solution", "verdict", "transfers", "marked"), rows, wraps=("marked",))

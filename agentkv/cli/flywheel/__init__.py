@@ -1,0 +1,21 @@
+"""``agentkv flywheel``: what the flywheel has learned. (``agentkv learn`` and ``agentkv solve`` make it turn.)
+
+common.py    options, and how a command opens the flywheel
+learn.py solve.py report.py
+"""
+
+from __future__ import annotations
+
+import typer
+
+from agentkv.cli.flywheel import report
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="What was learned: tasks, solutions, their proofs.")
+app.command()(report.report)
+
+
+@app.callback()
+def _group() -> None:
+    """What was learned: tasks, solutions, their proofs."""

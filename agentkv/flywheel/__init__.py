@@ -1,0 +1,25 @@
+"""The verified-knowledge flywheel: what was found out once, and proven by running it, is not derived again.
+
+```
+task.py          what is asked, and how it is checked                     files of tasks
+solution.py      candidates, provenance, proof records
+verify.py        a task and a candidate in, a proof out
+├── checks.py        verifiers behind one protocol; stubs that must not pass
+├── program.py       one call of a program, in a process of its own
+│   ├── harness.py       … what runs there to call it
+│   └── inspector.py     … what runs there to look at its text
+├── values.py        strict JSON, compared by type and value
+└── sandbox/         the process: limits, isolation, and what is not prevented
+parametric.py    is a program a method, or its task's answer in other words?
+book.py          what is live for each task, and all that was
+errors.py        exit codes 90 to 99
+```
+Why a verdict can be believed: a candidate runs in a process that holds its parameters and nothing else; each check has
+a fresh one. It can send a value, by ``return`` or otherwise, and that is all that it can do. What was asked, how many
+checks there are, what is expected, and whether it was met is known and decided in the parent alone, after the last
+check. A program that ends early, leaves, crashes, floods or sends two answers has not answered.
+
+Why it cannot always be believed: a check is as good as its cases. A program that knows the answers of all cases passes
+them; :mod:`~agentkv.flywheel.parametric` marks constants of the task in its text, and a check that a stub passes is
+called vacuous, but a table of the right answers, made to look computed, is not found by either.
+"""

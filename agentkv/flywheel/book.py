@@ -1,0 +1,267 @@
+"""The book of solutions: what is live for each task, and all that was live or tried before.
+
+Two folders under a store's ``flywheel/``: ``solutions``, one sealed file a solution, called by its digest and never
+changed; ``standings``, one a task, which says which solution is live and what became of the others. Write order:
+the solution (a crash here leaves a file that no standing names, harmless), then the standing, which commits. At most
+one solution of a task is live, and only one whose proof says "verified" at the policy's isolation. Processes take
+turns by a lock. Refuses to know tasks' texts, routing and models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from agentkv import fsio
+from agentkv.errors import StoreReadError
+from agentkv.flywheel import values
+from agentkv.flywheel.errors import NotProven, UnknownTask
+from agentkv.flywheel.sandbox.base import Policy
+from agentkv.flywheel.solution import Program, Short, Solution, Verdict
+from agentkv.flywheel.verify import Verification
+from agentkv.hashing import sha256
+from agentkv.records import Record, Sha256
+from agentkv.store.files import TEMPORARIES
+from agentkv.store.format import Malformed, seal, unseal
+from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.solutions import (
+    FLYWHEEL,
+    LOCK,
+    MAX_RECORD_BYTES,
+    SOLUTION_MAGIC,
+    SOLUTIONS,
+    STANDING_MAGIC,
+    STANDINGS,
+)
+
+_WAIT_S = 30.0
+R = TypeVar("R", bound=Record)
+
+
+class Event(Record):
+    """What happened to a solution. ``not better``: it was deposited, and the live one stayed."""
+
+    solution_id: Sha256
+    event: Literal["live", "superseded", "not better", "retired"]
+    reason: Short
+    date: Annotated[str, Field(max_length=40)]
+
+
+class Standing(Record):
+    """A task's live solution (None for none) and its history, oldest first."""
+
+    task_id: Sha256
+    live: Sha256 | None
+    history: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class Deposited:
+    """What a deposit did. ``live`` is False where the solution that was live is at least as good."""
+
+    solution_id: str
+    live: bool
+    superseded: str | None
+    reason: str
+
+
+class SolutionBook:
+    """The solutions kept in the store at ``store``; made when the first is deposited."""
+
+    def __init__(
+        self,
+        store: Path,
+        policy: Policy | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.root, self.policy, self._now = store / FLYWHEEL, policy or Policy(), now
+        temporaries = store / TEMPORARIES
+
+        def folder(name: str, decode: Callable[[bytes, str], R]) -> RecordFiles[R]:
+            what = name.removesuffix("s")
+            return RecordFiles(self.root, name, what, decode, MAX_RECORD_BYTES, sharded=True, temporaries=temporaries)
+
+        self._solutions: RecordFiles[Solution] = folder(SOLUTIONS, _decode_solution)
+        self._standings: RecordFiles[Standing] = folder(STANDINGS, _decode_standing)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def live(self, task_id: str) -> Solution | None:
+        """The solution that may answer for the task; None if there is none. Raises CorruptBlock, StoreReadError."""
+        standing = self._standings.read(task_id)
+        if standing is None or standing.live is None:
+            return None
+        return self._solutions.read(standing.live)
+
+    def standing(self, task_id: str) -> Standing | None:
+        """What is live and what was; None for a task that was never deposited."""
+        return self._standings.read(task_id)
+
+    def solution(self, solution_id: str) -> Solution | None:
+        """Any solution that was ever deposited, live or not."""
+        return self._solutions.read(solution_id)
+
+    def all_live(self) -> Iterator[Solution]:
+        """Every live solution, by task: what may be routed to."""
+        for standing in self._standings.all():
+            solution = None if standing.live is None else self._solutions.read(standing.live)
+            if solution is not None:
+                yield solution
+
+    # --- changing ---------------------------------------------------------------------------------
+
+    def deposit(self, solution: Solution) -> Deposited:
+        """Keep a verified solution; it becomes live unless the live one is at least as good.
+
+        Better is: transferable over not, then more checks passed, then the higher isolation, then the shorter text.
+        Raises NotProven, with nothing stored, if its proof is not that of a verified solution; StoreFull.
+        """
+        self._check_proof(solution)
+        identity = solution.solution_id
+        with self._changing():
+            standing = self._standings.read(solution.task_id) or Standing(
+                task_id=solution.task_id, live=None, history=()
+            )
+            current = None if standing.live is None else self._solutions.read(standing.live)
+            if current is not None and current.solution_id == identity:
+                return Deposited(identity, live=True, superseded=None, reason="it is live already")
+            self._solutions.write(identity, _encode(SOLUTION_MAGIC, solution))
+            better = current is None or _merit(solution) > _merit(current)
+            reason = "the first" if current is None else _compared(solution, current)
+            events = [self._event(identity, "live" if better else "not better", reason)]
+            if better and current is not None:
+                events.insert(0, self._event(current.solution_id, "superseded", f"by {identity[:12]}: {reason}"))
+            live = identity if better else standing.live
+            self._write(Standing(task_id=solution.task_id, live=live, history=(*standing.history, *events)))
+        superseded = current.solution_id if better and current is not None else None
+        return Deposited(identity, better, superseded, reason)
+
+    def retire(self, task_id: str, reason: str, *, only: str | None = None) -> bool:
+        """Make the live solution history. ``only``: if it still is that one; whether it was. Raises UnknownTask."""
+        with self._changing():
+            standing = self._standings.read(task_id)
+            if standing is None or standing.live is None:
+                raise UnknownTask(task_id)
+            if only is not None and standing.live != only:
+                return False
+            event = self._event(standing.live, "retired", reason)
+            self._write(Standing(task_id=task_id, live=None, history=(*standing.history, event)))
+        return True
+
+    def recheck(self, task_id: str, check: Callable[[Solution], Verification]) -> Verification:
+        """Check the live solution again with ``check``; one that fails, or whose answer is another now, is retired.
+
+        A timeout or a fault of the verifier retires nothing: it says more of this machine than of the solution. The
+        answer is not verified then either, as the verdict says. Raises UnknownTask.
+        """
+        solution = self.live(task_id)
+        if solution is None:
+            raise UnknownTask(task_id)
+        again = check(solution)
+        verdict = again.proof.verdict
+        reason = f"re-check: {verdict}, {again.proof.reason}"
+        changed = again.answered and not values.same(again.answer, solution.answer)
+        if changed and verdict is Verdict.VERIFIED:
+            reason = "re-check: it passed its check with another answer than before"
+        if changed or verdict in (Verdict.FAILED, Verdict.VACUOUS):
+            with contextlib.suppress(UnknownTask):
+                self.retire(task_id, reason[:4000], only=solution.solution_id)
+        return again
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _check_proof(self, solution: Solution) -> None:
+        proof = solution.proof
+
+        def refuse(reason: str) -> NotProven:
+            return NotProven(solution.task_id, proof.verdict, reason)
+
+        if proof.verdict is not Verdict.VERIFIED:
+            raise refuse(proof.reason)
+        if not proof.checks or proof.checks_expected != proof.checks_run or not all(c.passed for c in proof.checks):
+            raise refuse("its record does not show every check passed")
+        if proof.candidate_sha256 != solution.candidate.sha256:
+            raise refuse("its proof is that of another text")
+        own = sha256(values.encode(solution.answer).encode())
+        if proof.check != "tests" and proof.checks[0].output_sha256 != own:
+            raise refuse("its answer is not the one that was checked")
+        if isinstance(solution.candidate, Program):
+            level = None if proof.isolation is None else proof.isolation.level
+            if level is None or level.rank < self.policy.deposit.rank:
+                raise refuse(f"it was proven at isolation {level}, the policy asks for {self.policy.deposit}")
+
+    def _event(
+        self, solution_id: str, event: Literal["live", "superseded", "not better", "retired"], reason: str
+    ) -> Event:
+        date = self._now().isoformat(timespec="seconds")
+        return Event(solution_id=solution_id, event=event, reason=reason, date=date)
+
+    def _write(self, standing: Standing) -> None:
+        self._standings.write(standing.task_id, _encode(STANDING_MAGIC, standing))
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            fsio.make_directory(self.root)
+        except OSError as error:
+            raise fsio.translated(error, self.root) from error
+        with fsio.file_lock(self.root / LOCK, exclusive=True, wait_s=_WAIT_S) as held:
+            if held is False:
+                raise StoreReadError(self.root, f"another process has held its lock for {_WAIT_S:.0f} s")
+            yield
+
+
+def _merit(solution: Solution) -> tuple[int, int, int, int]:
+    parametric, isolation = solution.parametric, solution.proof.isolation
+    text = solution.candidate.source if isinstance(solution.candidate, Program) else solution.candidate.text
+    return (
+        int(parametric is not None and parametric.transferable),
+        solution.proof.checks_run,
+        -1 if isolation is None else isolation.level.rank,
+        -len(text),
+    )
+
+
+def _compared(new: Solution, old: Solution) -> str:
+    names = ("transferable", "checks passed", "isolation", "shorter text")
+    for name, here, there in zip(names, _merit(new), _merit(old), strict=True):
+        if here != there:
+            return f"{'better' if here > there else 'worse'} in: {name}"
+    return "no better than the live one"
+
+
+def _encode(magic: str, record: Record) -> bytes:
+    return seal(magic, values.encode(record.model_dump(mode="json")).encode())
+
+
+def _decode(magic: str, data: bytes, kind: type[R]) -> R:
+    body = unseal(magic, data)
+    try:
+        values.decode(body)
+        record = kind.model_validate_json(body)
+    except (ValidationError, ValueError) as error:
+        raise Malformed(f"not a {kind.__name__.lower()}: {str(error)[:300]}") from error
+    if _encode(magic, record) != data:
+        raise Malformed("the body is not canonical JSON")
+    return record
+
+
+def _decode_solution(data: bytes, name: str) -> Solution:
+    solution = _decode(SOLUTION_MAGIC, data, Solution)
+    if solution.solution_id != name:
+        raise Malformed(f"it is solution {solution.solution_id[:12]}")
+    return solution
+
+
+def _decode_standing(data: bytes, name: str) -> Standing:
+    standing = _decode(STANDING_MAGIC, data, Standing)
+    if standing.task_id != name:
+        raise Malformed(f"it is the standing of task {standing.task_id[:12]}")
+    return standing

@@ -1,0 +1,106 @@
+"""What is written down of every attempt: inputs, program, output, verdict, and the SHA-256 of each.
+
+Knows what a record holds; where it goes is the recorder's matter (a run of :mod:`agentkv.evidence`, or nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from agentkv.flywheel import values
+from agentkv.flywheel.solution import Program, Text
+from agentkv.flywheel.solvers import Attempt
+from agentkv.flywheel.task import Task
+from agentkv.flywheel.transfer import Transferred
+from agentkv.flywheel.verify import Verification
+from agentkv.hashing import sha256
+from agentkv.records import Turn
+
+
+class Recorder(Protocol):
+    """Where records go; :class:`agentkv.evidence.Run` is one."""
+
+    def record(
+        self,
+        key: str,
+        raw: Any,
+        *,
+        expected: Any = None,
+        tokens: Mapping[str, int] | None = None,
+        figures: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write one record."""
+        ...
+
+
+class NoRecorder:
+    """Writes nothing."""
+
+    def record(
+        self,
+        key: str,
+        raw: Any,
+        *,
+        expected: Any = None,
+        tokens: Mapping[str, int] | None = None,
+        figures: Mapping[str, Any] | None = None,
+    ) -> None:
+        """See :class:`Recorder`."""
+
+
+def attempt_record(task: Task, attempt: Attempt, found: Verification | None, answer: Any) -> dict[str, Any]:
+    """A solver's attempt."""
+    return {
+        "task": task.task_id,
+        "solver": attempt.provenance.solver,
+        "seeds": list(attempt.provenance.seeds),
+        "prompt": attempt.prompt,
+        "generated": attempt.generated,
+        **_run(attempt.candidate, found, answer, task.parameters),
+    }
+
+
+def transfer_record(done: Transferred) -> dict[str, Any]:
+    """An attempt to adapt a solution."""
+    return {
+        "task": done.task.task_id,
+        "prompt": done.task.prompt,
+        "source": done.source.name,
+        "solution": done.source.solution.solution_id,
+        "way": done.way.value,
+        "generated": None if done.turn is None else done.turn.text,
+        **_run(done.program, done.verification, done.answer, done.task.parameters),
+        "verdict": done.verdict.value,
+        "reason": done.reason,
+        "answered": done.answered,
+    }
+
+
+def _run(candidate: Program | Text | None, found: Verification | None, answer: Any, given: Mapping[str, Any]) -> Any:
+    verdict = "no program" if found is None else found.proof.verdict.value
+    reason = "" if found is None else found.proof.reason
+    parameters = {**candidate.parameters, **given} if isinstance(candidate, Program) else {}
+    text = None if candidate is None else candidate.source if isinstance(candidate, Program) else candidate.text
+    return {
+        "program": text,
+        "parameters": parameters,
+        "answer": answer,
+        "verdict": verdict,
+        "reason": reason,
+        "sha256": {
+            "inputs": _digest(parameters),
+            "program": None if candidate is None else candidate.sha256,
+            "output": _digest(answer),
+            "verdict": _digest({"verdict": verdict, "reason": reason}),
+        },
+    }
+
+
+def _digest(value: Any) -> str:
+    return sha256(values.encode(value).encode())
+
+
+def turn_tokens(turn: Turn | None) -> dict[str, int] | None:
+    """A turn's tokens, for a record."""
+    return None if turn is None else dict(turn.tokens.model_dump())

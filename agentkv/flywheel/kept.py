@@ -1,0 +1,64 @@
+"""The tasks that solutions were kept for, so that a check can be run again and a block be made for another model.
+
+One sealed file a task, called by its identity, in the store's ``flywheel/tasks``. Written before the solution: a crash
+between the two leaves a task without one, which is harmless. Refuses to know blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from agentkv.flywheel import values
+from agentkv.flywheel.task import Parameters, Task
+from agentkv.records import Record
+from agentkv.store.files import TEMPORARIES
+from agentkv.store.format import Malformed, seal, unseal
+from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.solutions import FLYWHEEL, MAX_RECORD_BYTES, TASK_MAGIC, TASKS
+
+
+class Kept(Record):
+    """A task, and the parameters with which its live solution gave the answer."""
+
+    task: Task
+    parameters: Parameters
+
+
+class KeptTasks:
+    """The tasks kept in the store at ``store``."""
+
+    def __init__(self, store: Path) -> None:
+        self._files: RecordFiles[Kept] = RecordFiles(
+            store / FLYWHEEL, TASKS, "task", _decode, MAX_RECORD_BYTES, sharded=True, temporaries=store / TEMPORARIES
+        )
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a task, in place of the same task with other parameters or another check. Raises StoreFull."""
+        self._files.write(kept.task.task_id, _encode(kept))
+
+    def find(self, task_id: str) -> Kept | None:
+        """The task of that identity. Raises CorruptBlock, StoreReadError."""
+        return self._files.read(task_id)
+
+    def all(self) -> Iterator[Kept]:
+        """Every kept task, whether its solution is live or not."""
+        yield from self._files.all()
+
+
+def _encode(kept: Kept) -> bytes:
+    return seal(TASK_MAGIC, values.encode(kept.model_dump(mode="json")).encode())
+
+
+def _decode(data: bytes, name: str) -> Kept:
+    body = unseal(TASK_MAGIC, data)
+    try:
+        values.decode(body)
+        kept = Kept.model_validate_json(body)
+    except (ValidationError, ValueError) as error:
+        raise Malformed(f"not a task: {str(error)[:300]}") from error
+    if kept.task.task_id != name:
+        raise Malformed(f"it is task {kept.task.task_id[:12]}")
+    return kept

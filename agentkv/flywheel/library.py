@@ -1,0 +1,132 @@
+"""The blocks of live solutions: deposited, found, routed among themselves.
+
+A solution's block has a name below ``solution/`` and no description, so no ordinary question is routed to it; only
+:meth:`SolutionLibrary.route` does that, among live solutions that can transfer. What is live says the book, not the
+names: a block that was left behind by a superseded or retired solution is never picked. Refuses to know how solutions
+are made and whether answers are right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agentkv.engine.base import Cancellation
+from agentkv.flywheel.blocktext import block_text
+from agentkv.flywheel.book import Deposited, SolutionBook
+from agentkv.flywheel.kept import Kept, KeptTasks
+from agentkv.flywheel.slots import Slot, can_be_filled, slots_of
+from agentkv.flywheel.solution import Program, Solution
+from agentkv.memory import AgentMemory
+from agentkv.records import Decision
+from agentkv.router.base import Candidate
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.decision import decide
+
+PREFIX = "solution/"
+SHORTLIST = 3
+"""Solutions that the model scores for one question, the nearest in words first."""
+_CARD_CHARS = 600
+
+
+@dataclass(frozen=True)
+class Known:
+    """A live solution with its task."""
+
+    kept: Kept
+    solution: Solution
+
+    @property
+    def name(self) -> str:
+        """The name of its block."""
+        return block_name(self.kept, self.solution)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """How its parameters are quoted from its task."""
+        return slots_of(self.kept.task.prompt, self.kept.parameters)
+
+    @property
+    def can_transfer(self) -> bool:
+        """Whether it is a program that was found to depend on its parameters and on nothing else of its task."""
+        parametric = self.solution.parametric
+        return isinstance(self.solution.candidate, Program) and parametric is not None and parametric.transferable
+
+
+def block_name(kept: Kept, solution: Solution) -> str:
+    """``solution/<the task's id>-<digits of the solution's>``."""
+    plain = re.sub(r"[^\w.-]+", "-", kept.task.id).strip("-")[:60] or "task"
+    return f"{PREFIX}{plain}-{solution.solution_id[:8]}"
+
+
+class SolutionLibrary:
+    """The solutions in a memory's store."""
+
+    def __init__(self, memory: AgentMemory, book: SolutionBook | None = None) -> None:
+        self.memory = memory
+        self.book = book or SolutionBook(memory.store.root)
+        self.tasks = KeptTasks(memory.store.root)
+        plain = memory.routing.plain_classifier()
+        self.classifier = ChannelClassifier(
+            memory.blocks, weights=plain.weights, shortlist=SHORTLIST, vectors=plain.vectors
+        )
+        self._slots: dict[str, list[Slot]] = {}
+
+    def live(self) -> Iterator[Known]:
+        """Every live solution of which the task is kept, by the task's identity."""
+        for solution in self.book.all_live():
+            kept = self.tasks.find(solution.task_id)
+            if kept is not None:
+                yield Known(kept, solution)
+
+    def find(self, task_id: str) -> Known | None:
+        """The live solution of exactly that task."""
+        solution = self.book.live(task_id)
+        kept = None if solution is None else self.tasks.find(task_id)
+        return None if solution is None or kept is None else Known(kept, solution)
+
+    def keep(self, kept: Kept, solution: Solution, cancellation: Cancellation | None = None) -> Deposited:
+        """Deposit a proven solution: its task, the book's record, its block. Raises NotProven, WindowOverflow."""
+        before = self.find(kept.task.task_id)
+        self.tasks.keep(kept)
+        done = self.book.deposit(solution)
+        if done.live:
+            if before is not None and done.superseded is not None:
+                self.forget_block(before.name)
+            self.block(Known(kept, solution), cancellation)
+        return done
+
+    def block(self, known: Known, cancellation: Cancellation | None = None) -> str:
+        """The name of its block, which is read now where this model has none yet; else it costs a hash."""
+        text = block_text(known.kept.task, known.kept.parameters, known.solution)
+        source = f"flywheel: task {known.kept.task.task_id}"
+        self.memory.deposit_text(known.name, text, source=source, cancellation=cancellation)
+        if known.can_transfer:
+            self.classifier.deposit_card("", "")
+            self.classifier.deposit_card(known.name, _description(known))
+        return known.name
+
+    def forget_block(self, name: str) -> None:
+        """Take the name away; the block goes with the next collection."""
+        self.memory.store.remove_name("text", name, self.memory.blocks.fingerprint.id)
+
+    def route(self, question: str) -> tuple[Decision, Known | None]:
+        """Which live solution may be adapted to the question, or none; the decision is logged.
+
+        Candidates are the solutions for each of whose parameters the question mentions a value.
+        """
+        known = {entry.name: entry for entry in self.live() if entry.can_transfer}
+        fitting = {name: entry for name, entry in known.items() if can_be_filled(self._slots_of(entry), question)}
+        candidates = {name: Candidate(_description(entry), entry.kept.task.prompt) for name, entry in fitting.items()}
+        with self.memory.blocks.exclusive():
+            decision = decide(self.classifier, question, candidates)
+        self.memory.decisions.append(question, candidates, decision)
+        return decision, None if decision.pick is None else known[decision.pick]
+
+    def _slots_of(self, known: Known) -> list[Slot]:
+        return self._slots.setdefault(known.solution.solution_id, known.slots)
+
+
+def _description(known: Known) -> str:
+    return " ".join(known.kept.task.prompt.split())[:_CARD_CHARS]

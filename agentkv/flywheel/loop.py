@@ -1,0 +1,273 @@
+"""The flywheel: learn a task once, answer it and its like from then on.
+
+Learning: a task that is known is left alone; the gate asks whether the model lacks it; solvers are asked in turn until
+one proposes what is verified; that is examined, deposited, and read back. Solving: recurrence, then transfer, then the
+model by itself; the answer says which it was and whether it was checked. Every attempt is recorded when it ends, so an
+interruption loses at most the one under way. Refuses to know commands and files of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentkv.engine.base import Cancellation
+from agentkv.flywheel.checks import Judging
+from agentkv.flywheel.gate import Gate, Judged, Own, as_tried
+from agentkv.flywheel.journal import NoRecorder, Recorder, attempt_record, transfer_record, turn_tokens
+from agentkv.flywheel.kept import Kept
+from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.parametric import examine
+from agentkv.flywheel.program import look
+from agentkv.flywheel.recurrence import Recalled, Recurrence
+from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.flywheel.solution import Parametric, Program, Solution, Verdict
+from agentkv.flywheel.solvers import Attempt, Solver, Tried
+from agentkv.flywheel.task import Task
+from agentkv.flywheel.transfer import Transfer, Transferred
+from agentkv.flywheel.verify import Verification
+from agentkv.records import Decision
+
+State = Literal["known", "not lacking", "deposited", "not solved", "unchecked"]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What came of one task. ``tokens``: generated for it by all solvers; ``attempts``: of all solvers."""
+
+    task: Task
+    state: State
+    reason: str
+    attempts: int = 0
+    tokens: int = 0
+    solver: str | None = None
+    solution_id: str | None = None
+    parametric: Parametric | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "id": self.task.id,
+            "task": self.task.task_id,
+            "state": self.state,
+            "reason": self.reason,
+            "attempts": self.attempts,
+            "tokens": self.tokens,
+            "solver": self.solver,
+            "solution": self.solution_id,
+            "transferable": None if self.parametric is None else self.parametric.transferable,
+            "baked_in": [] if self.parametric is None else [one.model_dump() for one in self.parametric.baked_in],
+        }
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer and where it comes from. ``by``: recurrence, transfer, the model itself, or nothing."""
+
+    task: Task
+    by: Literal["recurrence", "transfer", "own", "none"]
+    answered: bool
+    answer: Any
+    verdict: Verdict
+    origin: str
+    tokens: int
+    recalled: Recalled | None = None
+    transfers: tuple[Transferred, ...] = ()
+    own: Own | None = None
+    decision: Decision | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        last = self.transfers[-1] if self.transfers else None
+        return {
+            "task": self.task.task_id,
+            "by": self.by,
+            "answered": self.answered,
+            "answer": self.answer,
+            "verdict": self.verdict.value,
+            "origin": self.origin,
+            "tokens": self.tokens,
+            "parameters": None if last is None else last.parameters,
+            "read_rightly": None if self.recalled is None else self.recalled.read_rightly,
+            "decision": None if self.decision is None else self.decision.model_dump(mode="json"),
+        }
+
+
+@dataclass
+class Flywheel:
+    """A library, a gate, solvers, and the record of what they do."""
+
+    library: SolutionLibrary
+    sandbox: Sandbox
+    gate: Gate
+    solvers: Sequence[Solver] = ()
+    callables: Mapping[str, Judging] = field(default_factory=dict)
+    recorder: Recorder = field(default_factory=NoRecorder)
+
+    @property
+    def recurrence(self) -> Recurrence:
+        """Answers the very tasks that were solved."""
+        return Recurrence(self.library, self.sandbox, self.callables)
+
+    @property
+    def transfer(self) -> Transfer:
+        """Answers tasks like them."""
+        return Transfer(self.library, self.sandbox, self.callables)
+
+    # --- learning ---------------------------------------------------------------------------------
+
+    def learn(self, task: Task, cancellation: Cancellation | None = None) -> Learned:
+        """Solve a task and keep its solution, if the model lacks it. Raises what solvers and the store raise."""
+        if self.library.find(task.task_id) is not None:
+            return self._outcome(Learned(task, "known", "it has a live solution"))
+        if task.check is None:
+            return self._outcome(Learned(task, "unchecked", "nothing checks it, so nothing could be proven"))
+        tally = _Tally()
+        judged = self.gate.judge(task, observe=self._observing(task, "own", tally), cancellation=cancellation)
+        if not judged.lacks:
+            return self._outcome(
+                Learned(task, "not lacking", judged.reason, tally.attempts, tally.tokens, self.gate.solver.name)
+            )
+        proven, last = self._proven(task, judged, tally, cancellation)
+        if proven is None:
+            reason = f"{judged.reason}; {last or 'no solver has a solution'}"
+            return self._outcome(Learned(task, "not solved", reason, tally.attempts, tally.tokens))
+        return self._outcome(self._deposit(task, *proven, judged, tally, cancellation))
+
+    def _proven(
+        self, task: Task, judged: Judged, tally: _Tally, cancellation: Cancellation | None
+    ) -> tuple[tuple[Attempt, Verification] | None, str]:
+        """The first attempt that is verified, of the gate's and the solvers'; else how the last one failed."""
+        if judged.own.proven is not None:
+            return judged.own.proven, ""
+        last = judged.own.tried[-1].reason if judged.own.tried else ""
+        for number, solver in enumerate(self.solvers):
+            observe = self._observing(task, f"solver-{number}", tally)
+            tried: list[Tried] = list(judged.own.tried) if solver == self.gate.solver else []
+            while (attempt := solver.attempt(task, tried, cancellation)) is not None:
+                found, _, answer = self.gate.run(task, attempt)
+                observe(attempt, found, answer)
+                if found is not None and found.verified:
+                    return (attempt, found), ""
+                tried.append(as_tried(attempt, found))
+                last = tried[-1].reason
+        return None, last
+
+    def _deposit(
+        self,
+        task: Task,
+        attempt: Attempt,
+        found: Verification,
+        judged: Judged,
+        tally: _Tally,
+        cancellation: Cancellation | None,
+    ) -> Learned:
+        candidate = attempt.candidate
+        assert candidate is not None
+        parametric, parameters = None, dict(task.parameters)
+        if isinstance(candidate, Program):
+            parametric = examine(self.sandbox, candidate, task)
+            parameters = {**look(self.sandbox, candidate).parameters, **candidate.parameters, **task.parameters}
+        solution = Solution(
+            task_id=task.task_id,
+            candidate=candidate,
+            answer=found.answer,
+            provenance=attempt.provenance,
+            proof=found.proof,
+            parametric=parametric,
+        )
+        self.library.keep(Kept(task=task, parameters=parameters), solution, cancellation)
+        return Learned(
+            task,
+            "deposited",
+            judged.reason,
+            tally.attempts,
+            tally.tokens,
+            attempt.provenance.solver,
+            solution.solution_id,
+            parametric,
+        )
+
+    def _observing(self, task: Task, who: str, tally: _Tally) -> Any:
+        def observe(attempt: Attempt, found: Verification | None, answer: Any) -> None:
+            tally.attempts += 1
+            tally.tokens += attempt.provenance.tokens
+            key = f"attempt/{task.id}/{who}/{tally.attempts}"
+            tokens = {"generated": attempt.provenance.tokens}
+            self.recorder.record(key, attempt_record(task, attempt, found, answer), tokens=tokens)
+
+        return observe
+
+    def _outcome(self, learned: Learned) -> Learned:
+        self.recorder.record(f"outcome/{learned.task.id}", learned.plain())
+        return learned
+
+    # --- solving ----------------------------------------------------------------------------------
+
+    def solve(self, task: Task, *, own: bool = True, cancellation: Cancellation | None = None) -> Answered:
+        """Answer a task: recurrence, transfer, and with ``own`` the model by itself."""
+        recalled = self.recurrence.recall(task, cancellation)
+        if recalled is not None:
+            tokens = 0 if recalled.turn is None else recalled.turn.tokens.generated
+            return self._answered(
+                Answered(task, "recurrence", True, recalled.answer, recalled.verdict, recalled.origin, tokens, recalled)
+            )
+        decision, source = self.transfer.route(task)
+        transfers = [] if source is None else self.transfer.answer(task, source, cancellation)
+        for number, done in enumerate(transfers):
+            tokens_of = turn_tokens(done.turn)
+            self.recorder.record(f"transfer/{task.id}/{number}", transfer_record(done), tokens=tokens_of)
+        spent = sum(done.turn.tokens.generated for done in transfers if done.turn is not None)
+        if transfers and transfers[-1].answered and transfers[-1].verdict is not Verdict.FAILED:
+            last = transfers[-1]
+            return self._answered(
+                Answered(
+                    task,
+                    "transfer",
+                    True,
+                    last.answer,
+                    last.verdict,
+                    last.origin,
+                    spent,
+                    transfers=tuple(transfers),
+                    decision=decision,
+                )
+            )
+        return self._answered(self._own(task, decision, tuple(transfers), spent, own, cancellation))
+
+    def _own(
+        self,
+        task: Task,
+        decision: Decision,
+        transfers: tuple[Transferred, ...],
+        spent: int,
+        own: bool,
+        cancellation: Cancellation | None,
+    ) -> Answered:
+        if own:
+            tally = _Tally()
+            made = self.gate.own(task, observe=self._observing(task, "own", tally), cancellation=cancellation)
+            if made.answered:
+                proven = made.proven[1] if made.proven is not None else None
+                verdict = Verdict.UNVERIFIED if proven is None else Verdict.VERIFIED
+                answer = made.answer if proven is None else proven.answer
+                how = f"{made.agreeing} of {made.samples} programs agree" if proven is None else "verified"
+                origin = f"the model's own, {how}" + ("" if proven else ", unverified")
+                return Answered(
+                    task, "own", True, answer, verdict, origin, spent + made.tokens, None, transfers, made, decision
+                )
+            spent += made.tokens
+        return Answered(
+            task, "none", False, None, Verdict.UNVERIFIED, "no answer", spent, None, transfers, None, decision
+        )
+
+    def _answered(self, answered: Answered) -> Answered:
+        self.recorder.record(f"answer/{answered.task.id}", answered.plain())
+        return answered
+
+
+@dataclass
+class _Tally:
+    attempts: int = 0
+    tokens: int = 0

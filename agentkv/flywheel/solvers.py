@@ -1,0 +1,210 @@
+"""Solvers: who proposes candidates for a task, behind one protocol.
+
+A solver is asked for its next attempt and shown what became of the earlier ones; it keeps nothing itself, so a run can
+be broken off and gone on with anywhere. The check's expected answers are never part of what a solver is shown: it sees
+the task's text, its parameters, and how its own attempts failed. Refuses to know what is right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from agentkv import fsio
+from agentkv.engine.base import Cancellation, Sampling
+from agentkv.errors import StoreError
+from agentkv.flywheel import values
+from agentkv.flywheel.errors import InvalidTask
+from agentkv.flywheel.solution import Program, Provenance, Text
+from agentkv.flywheel.source import program_in
+from agentkv.flywheel.task import Task
+from agentkv.memory import AgentMemory
+
+INSTRUCTION = (
+    "Write a Python program that computes the answer. Put the task's values into PARAMETERS and define a function "
+    "solve that takes them by name and returns the answer. Do not print. Use only the standard library.\n"
+    "For example, for 'What do 4 pens at 3 dollars each cost?':\n"
+    '```python\nPARAMETERS = {"price": 3, "pieces": 4}\n\ndef solve(price, pieces):\n    return price * pieces\n```'
+)
+_FILE_BYTES = 64 << 20
+_SHOWN = 1500
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a solver proposes. ``candidate``: None where there is none in what it said, ``generated``.
+
+    ``prompt``: what it was asked; ``provenance.tokens``: what it generated.
+    """
+
+    candidate: Program | Text | None
+    provenance: Provenance
+    prompt: str
+    generated: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An attempt and what became of it; ``traceback`` is the program's own."""
+
+    attempt: Attempt
+    verdict: str
+    reason: str
+    traceback: str = ""
+
+
+class Solver(Protocol):
+    """Proposes candidates."""
+
+    @property
+    def name(self) -> str:
+        """By which its attempts are known in records."""
+        ...
+
+    def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
+        """The next attempt after its own ``earlier`` ones; None if it has no more. Raises what its source raises."""
+        ...
+
+
+def task_message(task: Task) -> str:
+    """The task as a solver reads it."""
+    given = ""
+    if task.parameters:
+        given = f"\nsolve is called with these values: {json.dumps(task.parameters, ensure_ascii=False)}"
+    return f"{INSTRUCTION}\n\nTask: {task.prompt.strip()}{given}"
+
+
+def repair_message(task: Task, tried: Tried) -> str:
+    """The task with a program that failed and how it failed."""
+    error = (tried.traceback.strip() or tried.reason)[-_SHOWN:]
+    source = tried.attempt.candidate.source if isinstance(tried.attempt.candidate, Program) else tried.attempt.generated
+    return (
+        f"{task_message(task)}\n\nThis program is wrong:\n```python\n{source.strip()[:4000]}\n```\n"
+        f"What happened: {error}\nWrite the whole corrected program."
+    )
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """The local model writes ``n`` programs at most, within ``budget`` generated tokens in all.
+
+    The first is greedy, the others are drawn at ``temperature`` with the seeds ``seed`` + 1, + 2, …
+    """
+
+    memory: AgentMemory
+    n: int = 5
+    budget: int = 4096
+    max_new: int = 512
+    temperature: float = 0.8
+    top_p: float = 0.95
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """See :class:`Solver`."""
+        return f"best-of-{self.n} {self.memory.engine.info.name}"
+
+    def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
+        """See :class:`Solver`."""
+        left = self.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
+        if len(earlier) >= self.n or left <= 0:
+            return None
+        return self._ask(task_message(task), len(earlier), min(left, self.max_new), cancellation)
+
+    def _ask(self, message: str, number: int, max_new: int, cancellation: Cancellation | None) -> Attempt:
+        seed = self.seed + number
+        sampling = Sampling(temperature=self.temperature, top_p=self.top_p, seed=seed) if number else Sampling()
+        turn = self.memory.ask(message, skill=None, max_new=max_new, sampling=sampling, cancellation=cancellation)
+        return Attempt(
+            program_in(turn.text),
+            Provenance(
+                solver=self.name,
+                fingerprint_id=self.memory.blocks.fingerprint.id,
+                seeds=(seed,),
+                tokens=turn.tokens.generated,
+            ),
+            message,
+            turn.text,
+        )
+
+
+@dataclass(frozen=True)
+class SelfRepair(BestOfN):
+    """The local model writes a program, is shown how it failed, and corrects it, ``n`` attempts in all."""
+
+    @property
+    def name(self) -> str:
+        """See :class:`Solver`."""
+        return f"self-repair-{self.n} {self.memory.engine.info.name}"
+
+    def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
+        """See :class:`Solver`."""
+        left = self.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
+        if len(earlier) >= self.n or left <= 0:
+            return None
+        message = repair_message(task, earlier[-1]) if earlier else task_message(task)
+        return self._ask(message, len(earlier), min(left, self.max_new), cancellation)
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """Solutions that a person or another program has written, in a file of JSON lines.
+
+    Each line: ``id`` (the task's), and ``program`` or ``text``; ``parameters`` and ``by`` (who) may be given.
+    """
+
+    path: Path
+    entries: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> FromFile:
+        """Read the file. Raises InvalidTask with the line."""
+        try:
+            data = fsio.read_regular(path, _FILE_BYTES)
+        except StoreError as error:
+            raise InvalidTask(path, error.message) from error
+        if data is None:
+            raise InvalidTask(path, "no such file")
+        entries: dict[str, tuple[Attempt, ...]] = {}
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if line.strip():
+                identity, attempt = _entry(path, number, line)
+                entries[identity] = (*entries.get(identity, ()), attempt)
+        return cls(path, entries)
+
+    @property
+    def name(self) -> str:
+        """See :class:`Solver`."""
+        return f"file {self.path.name}"
+
+    def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
+        """See :class:`Solver`."""
+        known = self.entries.get(task.id, ())
+        return known[len(earlier)] if len(earlier) < len(known) else None
+
+
+def _entry(path: Path, number: int, line: bytes) -> tuple[str, Attempt]:
+    try:
+        found: Any = values.decode(line)
+        if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+            raise ValueError("an object with a text `id` is wanted")
+        unknown = sorted(found.keys() - {"id", "program", "text", "parameters", "by"})
+        if unknown or ("program" in found) == ("text" in found):
+            raise ValueError(f"it has to hold `program` or `text`{f', and not {unknown[0]}' if unknown else ''}")
+        candidate: Program | Text
+        if "program" in found:
+            candidate = Program(source=found["program"], parameters=found.get("parameters", {}))
+        else:
+            candidate = Text(text=found["text"])
+        by = Provenance(solver=f"file {path.name}", note=str(found.get("by", "")))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidTask(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}", number) from error
+    except ValueError as error:
+        raise InvalidTask(path, str(error), number) from error
+    return found["id"], Attempt(candidate, by, "", "")

@@ -1,0 +1,133 @@
+"""The gate: what the model does by itself is not deposited; what harms is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentkv.errors import UsageError
+from agentkv.flywheel.gate import Compared, Gate
+from agentkv.flywheel.procedure import ProcedureTrial, is_right
+from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.flywheel.solvers import BestOfN
+from agentkv.flywheel.task import Calls, Task, TextTruth, Truth
+
+from .scripted import MULTIPLY, crates, fenced, memory
+
+WRONG = "def solve(crates, kg):\n    return crates + kg\n"
+
+
+class Script:
+    """Replies one after the other; the fake engine asks for the same one at every token of it."""
+
+    def __init__(self, *replies: str) -> None:
+        self._replies: Iterator[str] = iter(replies)
+        self._prompt, self._reply, self.tokens = "", "", 0
+
+    def next(self) -> None:
+        self._reply = next(self._replies)
+
+    def __call__(self, prompt: str) -> str:
+        return self._reply
+
+
+class Scripted(BestOfN):
+    """Takes the next reply for each attempt."""
+
+    def _ask(self, message, number, max_new, cancellation):  # type: ignore[no-untyped-def]
+        self.memory.engine._replies.next()
+        return super()._ask(message, 0, max_new, cancellation)
+
+
+def judged(folder: Path, box: Sandbox, task: Task, *replies: str, samples: int = 3):  # type: ignore[no-untyped-def]
+    with memory(folder, Script(*replies)) as held:
+        return Gate(Scripted(held, n=samples), box, samples=samples).judge(task)
+
+
+def test_solved_at_the_first_try_lacks_nothing(tmp_path: Path, strong: Sandbox) -> None:
+    found = judged(tmp_path, strong, crates(), fenced(MULTIPLY))
+    assert not found.lacks
+    assert "first try" in found.reason
+    assert found.own.samples == 1
+
+
+def test_solved_at_the_second_try_is_worth_keeping(tmp_path: Path, strong: Sandbox) -> None:
+    found = judged(tmp_path, strong, crates(), fenced(WRONG), fenced(MULTIPLY))
+    assert found.lacks
+    assert not found.own.first_right
+    assert found.own.proven is not None
+    assert found.own.proven[1].verified
+
+
+def test_confidently_wrong_is_lacking(tmp_path: Path, strong: Sandbox) -> None:
+    found = judged(tmp_path, strong, crates(), *[fenced(WRONG)] * 3)
+    assert found.lacks
+    assert (found.own.agreeing, found.own.samples, found.own.answer) == (3, 3, 83)
+    assert "the check refuses" in found.reason
+
+
+def test_without_a_check_agreement_is_all_there_is(tmp_path: Path, strong: Sandbox) -> None:
+    agreed = judged(tmp_path / "a", strong, crates(check=None), *[fenced(MULTIPLY)] * 3)
+    assert not agreed.lacks
+    assert agreed.own.proven is None
+    split = judged(tmp_path / "b", strong, crates(check=None), fenced(MULTIPLY), fenced(WRONG), "no idea")
+    assert split.lacks
+    assert (split.own.agreeing, split.own.samples) == (1, 3)
+
+
+def test_no_program_at_all_is_no_answer(tmp_path: Path, strong: Sandbox) -> None:
+    found = judged(tmp_path, strong, crates(), "no", "no", "no")
+    assert found.lacks
+    assert (found.own.answered, found.own.agreement) == (False, 0.0)
+
+
+# --- procedures ---------------------------------------------------------------------------------------
+
+
+SUMS = [Task(id=f"{a}", prompt=f"{a} + 1 =", check=Truth(answer=a + 1)) for a in (2, 3, 4)]
+
+
+def a_sum(prompt: str, *, right: bool) -> str:
+    first = int(prompt.rpartition("user\n")[2].split(" + ")[0])
+    return str(first + 1 if right else 2 * first + 1)
+
+
+def test_a_procedure_that_harms_is_measured_and_refused(tmp_path: Path) -> None:
+    with memory(tmp_path, lambda prompt: a_sum(prompt, right="double" not in prompt)) as held:
+        found = ProcedureTrial(held).try_text("adding", "double it first", SUMS)
+        assert (found.without, found.behind, found.n, found.keeps) == (3, 0, 3, False)
+        assert "worse" in found.reason
+        assert held.routing.find("adding") is None
+
+
+def test_a_procedure_that_helps_is_kept_and_one_that_changes_nothing_is_not(tmp_path: Path) -> None:
+    with memory(tmp_path, lambda prompt: a_sum(prompt, right="count on" in prompt)) as held:
+        trial = ProcedureTrial(held)
+        assert trial.try_text("idle", "be careful", SUMS).reason.startswith("it changes nothing")
+        assert held.routing.find("idle") is None
+        assert trial.try_text("adding", "count on", SUMS).keeps
+        assert held.routing.find("adding") is not None
+        with pytest.raises(UsageError):
+            trial.try_text("adding", "another", SUMS)
+
+
+def test_a_procedure_is_tried_on_true_answers(tmp_path: Path) -> None:
+    with memory(tmp_path, lambda prompt: "") as held:
+        for tasks in ([], [crates(check=None)], [crates(check=Calls(cases=()))]):
+            with pytest.raises(UsageError):
+                ProcedureTrial(held).try_text("a", "text", tasks)
+        assert held.names() == []
+
+
+def test_right_is_by_value_or_by_text() -> None:
+    number = Task(id="a", prompt="?", check=Truth(answer=3))
+    assert [is_right(number, text) for text in ("3", "3.0", '"3"', "three")] == [True, False, False, False]
+    text = Task(id="a", prompt="?", check=TextTruth(answer="Red  tea", ignore_case=True))
+    assert is_right(text, "red tea")
+    assert not is_right(text, "tea")
+
+
+def test_a_tie_is_no_reason_to_keep() -> None:
+    assert not Compared(3, 2, 2).keeps

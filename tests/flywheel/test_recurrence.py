@@ -1,0 +1,118 @@
+"""Recurrence: the very task, its verified solution, checked again; never a similar one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentkv.flywheel.checks import Judging
+from agentkv.flywheel.kept import Kept
+from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.recurrence import Recurrence
+from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.flywheel.solution import Verdict
+from agentkv.flywheel.task import ByCallable, Task, Truth
+
+from .scripted import CRATES, MULTIPLY, crates, filled, memory, solution
+
+SORT = "def solve(items):\n    return sorted(items)\n"
+
+
+def read_answer(prompt: str) -> str:
+    """What a model does that reads the answer from its block."""
+    return prompt.partition("Answer: ")[2].split("\n")[0]
+
+
+def test_the_same_task_is_answered_in_a_few_tokens_and_checked_again(tmp_path: Path, strong: Sandbox) -> None:
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong)
+    with memory(tmp_path, read_answer) as held:  # as another process would
+        library = SolutionLibrary(held)
+        found = Recurrence(library, strong).recall(crates(id="asked again", prompt=f"  {CRATES}\n"))
+        assert found is not None
+        assert (found.answer, found.verdict, found.read_rightly) == (1702, Verdict.VERIFIED, True)
+        assert found.turn is not None
+        assert found.turn.tokens.generated <= 5
+        assert found.turn.tokens.restored > found.turn.tokens.prefilled
+        assert found.origin.endswith("verified")
+
+
+def test_another_task_is_not_answered_however_alike(tmp_path: Path, strong: Sandbox) -> None:
+    given = {"items": [3, 1, 2]}
+    task = Task(id="s", prompt="Sort ascending: 3, 1, 2", parameters=given, check=Truth(answer=[1, 2, 3]))
+    with memory(tmp_path, read_answer) as held:
+        recurrence = Recurrence(filled(held, strong, task, SORT), strong)
+        assert recurrence.recall(task) is not None
+        for other in (
+            task.model_copy(update={"prompt": "Sort descending: 3, 1, 2"}),
+            task.model_copy(update={"prompt": "Sort ascending: 3, 1, 2."}),
+            task.model_copy(update={"parameters": {"items": [3, 2, 1]}}),
+        ):
+            assert recurrence.recall(Task(**other.model_dump())) is None
+
+
+def test_a_misreading_is_on_record_and_not_the_answer(tmp_path: Path, strong: Sandbox) -> None:
+    with memory(tmp_path, lambda prompt: "17") as held:
+        found = Recurrence(filled(held, strong), strong).recall(crates())
+        assert found is not None
+        assert (found.answer, found.read_rightly) == (1702, False)
+
+
+def test_a_solution_that_fails_now_is_retired_and_silent(tmp_path: Path, strong: Sandbox) -> None:
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong)
+        known = library.find(crates().task_id)
+        assert known is not None
+        library.tasks.keep(Kept(task=crates(check=Truth(answer=9)), parameters=crates().parameters))
+        assert Recurrence(library, strong).recall(crates()) is None
+        assert library.find(crates().task_id) is None
+        assert held.routing.find(known.name) is None
+        standing = library.book.standing(crates().task_id)
+        assert standing is not None
+        assert [event.event for event in standing.history] == ["live", "retired"]
+
+
+def test_a_check_that_cannot_be_run_leaves_the_answer_unchecked(tmp_path: Path, strong: Sandbox) -> None:
+    judging: Judging = lambda answer, parameters: answer == 1702  # noqa: E731
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong)
+        library.tasks.keep(Kept(task=crates(check=ByCallable(name="by hand")), parameters=crates().parameters))
+        without = Recurrence(library, strong).recall(crates())
+        assert without is not None
+        assert (without.verdict, without.verification) == (Verdict.UNVERIFIED, None)
+        assert without.origin.endswith("not checked again")
+        again = Recurrence(library, strong, {"by hand": judging}).recall(crates())
+        assert again is not None
+        assert again.verdict is Verdict.VERIFIED
+
+
+def test_a_long_answer_is_not_read_by_the_model(tmp_path: Path, strong: Sandbox) -> None:
+    task = Task(id="long", prompt="Give a thousand letters", check=Truth(answer="ab" * 500))
+    with memory(tmp_path, read_answer) as held:
+        found = Recurrence(filled(held, strong, task, "def solve():\n    return 'ab' * 500\n"), strong).recall(task)
+        assert found is not None
+        assert (found.answer, found.turn, found.read_rightly) == ("ab" * 500, None, None)
+
+
+def test_another_model_reads_the_block_when_it_is_asked(tmp_path: Path, strong: Sandbox) -> None:
+    from agentkv import AgentMemory, FakeEngine
+
+    with memory(tmp_path, read_answer) as held:
+        filled(held, strong)
+    other = FakeEngine(window=16384, weights="other", replies=read_answer, keeps_grammar=True)
+    with AgentMemory(tmp_path / "store", other) as held:
+        assert held.names() == []
+        found = Recurrence(SolutionLibrary(held), strong).recall(crates())
+        assert found is not None
+        assert found.read_rightly
+        assert len(held.names()) == 1
+
+
+def test_a_better_solution_takes_the_place_of_the_block(tmp_path: Path, strong: Sandbox) -> None:
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong, crates(), "def solve(crates, kg):\n    return 1702\n")
+        first = library.find(crates().task_id)
+        assert first is not None
+        assert not first.can_transfer
+        done = library.keep(Kept(task=crates(), parameters=crates().parameters), solution(crates(), MULTIPLY, strong))
+        assert done.live
+        assert [entry.name for entry in held.names()] == [library.find(crates().task_id).name]  # type: ignore[union-attr]

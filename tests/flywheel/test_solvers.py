@@ -1,0 +1,119 @@
+"""Solvers: what they ask, how often, what they are shown, and what a file may hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkv.flywheel.errors import InvalidTask
+from agentkv.flywheel.solution import Program, Provenance, Text
+from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, SelfRepair, Tried
+from agentkv.flywheel.source import program_in
+
+from .scripted import CRATES, MULTIPLY, crates, fenced, memory
+
+
+def tried(attempt: Attempt | None, reason: str = "wrong", traceback: str = "") -> Tried:
+    assert attempt is not None
+    return Tried(attempt, "failed", reason, traceback)
+
+
+def test_best_of_n_draws_with_seeds_and_ends(tmp_path: Path) -> None:
+    with memory(tmp_path, lambda prompt: fenced(MULTIPLY)) as held:
+        solver = BestOfN(held, n=3, seed=7)
+        earlier: list[Tried] = []
+        while (attempt := solver.attempt(crates(), earlier)) is not None:
+            assert isinstance(attempt.candidate, Program)
+            assert CRATES in attempt.prompt
+            assert "1702" not in attempt.prompt
+            earlier.append(tried(attempt))
+        assert [one.attempt.provenance.seeds for one in earlier] == [(7,), (8,), (9,)]
+        assert all(one.attempt.provenance.tokens > 0 for one in earlier)
+        assert earlier[0].attempt.candidate == Program(source=MULTIPLY)
+        assert earlier[0].attempt.provenance.fingerprint_id == held.blocks.fingerprint.id
+
+
+def test_the_budget_ends_it_and_cuts_the_last(tmp_path: Path) -> None:
+    with memory(tmp_path, lambda prompt: "x" * 1000) as held:
+        solver = BestOfN(held, n=10, budget=150, max_new=100)
+        earlier: list[Tried] = []
+        while (attempt := solver.attempt(crates(), earlier)) is not None:
+            earlier.append(tried(attempt))
+        assert [one.attempt.provenance.tokens for one in earlier] == [100, 50]
+        assert earlier[0].attempt.candidate is None
+
+
+def test_self_repair_shows_the_program_and_its_error(tmp_path: Path) -> None:
+    with memory(tmp_path, lambda prompt: fenced(MULTIPLY)) as held:
+        solver = SelfRepair(held, n=2)
+        first = solver.attempt(crates(), [])
+        second = solver.attempt(crates(), [tried(first, traceback="ZeroDivisionError: here")])
+        assert first is not None
+        assert second is not None
+        assert "ZeroDivisionError" not in first.prompt
+        assert "ZeroDivisionError: here" in second.prompt
+        assert MULTIPLY.strip() in second.prompt
+        assert solver.attempt(crates(), [tried(first), tried(second)]) is None
+
+
+def test_a_file_of_solutions_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "solutions.jsonl"
+    path.write_text(
+        '{"id": "lorry", "program": "def solve(): return 1", "by": "Ann", "parameters": {"a": 1}}\n\n'
+        '{"id": "lorry", "text": "1702"}\n'
+    )
+    solver = FromFile.read(path)
+    first = solver.attempt(crates(), [])
+    assert first is not None
+    assert first.candidate == Program(source="def solve(): return 1", parameters={"a": 1})
+    assert first.provenance == Provenance(solver="file solutions.jsonl", note="Ann")
+    second = solver.attempt(crates(), [tried(first)])
+    assert second is not None
+    assert second.candidate == Text(text="1702")
+    assert solver.attempt(crates(), [tried(first), tried(second)]) is None
+    assert solver.attempt(crates(id="other"), []) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nothing",
+        "[]",
+        '{"id": 3, "text": "x"}',
+        '{"id": "a"}',
+        '{"id": "a", "text": "x", "program": "y"}',
+        '{"id": "a", "text": ""}',
+        '{"id": "a", "text": "x", "extra": 1}',
+        '{"id": "a", "program": "x", "parameters": {"no name": 1}}',
+        '{"id": "a", "text": NaN}',
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "solutions.jsonl"
+    path.write_text(f'{{"id": "a", "text": "x"}}\n{line}\n')
+    with pytest.raises(InvalidTask) as caught:
+        FromFile.read(path)
+    assert (caught.value.path, caught.value.line) == (path, 2)
+
+
+def test_an_absent_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTask):
+        FromFile.read(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("Sure:\n```python\ndef solve():\n    return 1\n```\nBye", "def solve():\n    return 1\n"),
+        ("```\ndef solve(): return 2\n```", "def solve(): return 2\n"),
+        ("```python\nprint(1)\n```\n```python\ndef solve(): return 3\n```", "def solve(): return 3\n"),
+        ("```python\ndef solve():\n    return 4", "def solve():\n    return 4\n"),
+        ("PARAMETERS = {}\ndef solve(): return 5", "PARAMETERS = {}\ndef solve(): return 5\n"),
+        ("The answer is 7.", None),
+        ("", None),
+    ],
+)
+def test_a_program_is_found_in_what_is_said(text: str, source: str | None) -> None:
+    found = program_in(text)
+    assert (None if found is None else found.source) == source
