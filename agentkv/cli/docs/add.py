@@ -1,0 +1,238 @@
+"""``agentkv docs add``: bring files and folders into a corpus, or bring it up to date with them.
+
+First the plan, with what it will cost by one measured window; then the work, which Ctrl-C and worse may cut short: the
+same command goes on where it stopped. One bad file keeps no other out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.docs.common import DEFAULT, Corpus
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.output import console, count, finish, one_line, say, size, tell
+from agentkv.cli.progress import reading_bar, status
+from agentkv.errors import AgentKVError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from agentkv.documents import Plan, Report
+    from agentkv.documents.adding import Sample
+    from agentkv.documents.corpus import Corpus as CorpusOf
+    from agentkv.documents.corpus import Keep
+    from agentkv.documents.records import DocumentRecord, WindowRecord
+    from agentkv.engine.base import Cancellation
+
+_SHOWN = 5
+
+
+def add(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, and folders of files.")],
+    corpus: Corpus = DEFAULT,
+    tokens: Annotated[
+        int | None,
+        typer.Option("--tokens", metavar="N", show_default="1,024", help="Most tokens of one window of the documents."),
+    ] = None,
+    overlap: Annotated[
+        int | None, typer.Option(metavar="N", show_default="96", help="Tokens that a window has of the one before it.")
+    ] = None,
+    eager: Annotated[bool, typer.Option("--eager", help="Read every window now (the default).")] = False,
+    lazy: Annotated[bool, typer.Option("--lazy", help="Index now, read a window when a question needs it.")] = False,
+    top: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Like --lazy, and keep only the N windows used last.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Of folders, only files like this; may be given again.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Of folders, no files like this; may be given again.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Cut files into windows, index them, and read each once; unchanged files cost a hash."""
+    from agentkv.documents import Corpus as Opened
+
+    keep = _keep(eager, lazy, top)
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no file or folder {path}")
+    with options.open_memory(store, model, settings, create=not dry_run) as memory:
+        opened = Opened(memory, corpus, window=tokens, overlap=overlap, keep=keep, top=top)
+        globs: Any = {"include": include or (), "exclude": exclude or ()}
+        plan, sample, report = _work(opened, paths, globs, dry_run, as_json)
+        whole = [window.block_id for document in opened.shelf.all().values() for window in document.windows]
+        stored = len(whole), len(opened.shelf.stored())
+    record = _record(opened, plan, sample, report, stored)
+    failures: list[AgentKVError] = list(plan.failed)
+    if report is not None:
+        failures += [*report.skipped, *([report.stopped] if report.stopped else [])]
+    finish(record, as_json, lambda: _show(record, report), failures)
+
+
+def _keep(eager: bool, lazy: bool, top: int | None) -> Keep | None:
+    if eager + lazy + (top is not None) > 1:
+        raise UsageError("--eager, --lazy and --top exclude each other")
+    return "eager" if eager else "lazy" if lazy else "top" if top is not None else None
+
+
+def _work(
+    corpus: CorpusOf, paths: list[Path], globs: dict[str, Any], dry_run: bool, as_json: bool
+) -> tuple[Plan, Sample | None, Report | None]:
+    plan: Plan | None = None
+    begun = 0
+    try:
+        with cancelled_by_ctrl_c() as cancellation:
+            with _files("cutting") as on_file:
+                plan = corpus.plan([*paths], on_file=on_file, cancellation=cancellation, **globs)
+            sample = None
+            if corpus.record.keep == "eager":
+                with status("measuring one window"):
+                    sample = corpus.sample(plan, cancellation)
+            if not as_json:
+                _show_plan(corpus, plan, sample)
+            if dry_run:
+                return plan, sample, None
+            begun = len(plan.missing)
+            return plan, sample, _carry_out(corpus, plan, cancellation)
+    except KeyboardInterrupt:
+        raise _interrupted(corpus, plan, begun) from None
+
+
+def _carry_out(corpus: CorpusOf, plan: Plan, cancellation: Cancellation) -> Report:
+    counters = corpus.memory.engine.counters
+    reads = corpus.record.keep == "eager"
+    with reading_bar(plan.missing_tokens if reads else 0, lambda: counters.decoded) as bar:
+
+        def on_window(document: DocumentRecord, window: WindowRecord) -> None:
+            bar.begin(document.path, window.n_tokens)
+
+        return corpus.carry_out(plan, on_window=on_window, cancellation=cancellation)
+
+
+@contextlib.contextmanager
+def _files(what: str) -> Iterator[Callable[[int, int, str], None] | None]:
+    """A line on a terminal that says which file is looked at."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    with screen.status(what) as line:
+        yield lambda done, total, path: line.update(f"{what} {done + 1:,} of {total:,}: {one_line(path, 60)}")
+
+
+def _interrupted(corpus: CorpusOf, plan: Plan | None, begun: int) -> Interrupted:
+    error = Interrupted()
+    if plan is None or not begun:
+        error.message = "interrupted; what was stored before stays"
+    else:
+        stored = corpus.memory.store.exists
+        left = sum(not stored(window.block_id) for _, window in plan.missing)
+        error.message = (
+            f"interrupted: {begun - left:,} of {count(begun, 'window')} were read and stay; the same command goes on "
+            "with the rest"
+        )
+        vars(error).update(done=begun - left, total=begun)
+    error.args = (error.message,)
+    return error
+
+
+# --- the screen -----------------------------------------------------------------------------------
+
+
+def _show_plan(corpus: CorpusOf, plan: Plan, sample: Sample | None) -> None:
+    changes = {"new": 0, "changed": 0}
+    for item in plan.planned:
+        changes[item.change] += 1
+    parts = [f"{number:,} {what}" for what, number in changes.items() if number]
+    parts += [f"{len(plan.unchanged):,} unchanged"] if plan.unchanged else []
+    parts += [f"{len(plan.removed):,} gone"] if plan.removed else []
+    tell(f"{count(len(plan.documents), 'file')} ({', '.join(parts) or 'nothing to do'})")
+    tell(f"{count(plan.n_windows, 'window')} of at most {corpus.record.window:,} tokens, {plan.n_tokens:,} in all")
+    if plan.passed_over:
+        names = ", ".join(path.name for path in plan.passed_over[:_SHOWN])
+        more = f" and {len(plan.passed_over) - _SHOWN:,} more" if len(plan.passed_over) > _SHOWN else ""
+        tell(f"passed over, of unknown kind (--include '*' takes them as text): {names}{more}", dim=True)
+    if corpus.record.keep != "eager":
+        tell(f"{corpus.record.keep}: windows are read when a question first needs them")
+    elif plan.missing:
+        tell(f"to read: {count(len(plan.missing), 'window')}, {plan.missing_tokens:,} tokens{_cost(plan, sample)}")
+
+
+def _cost(plan: Plan, sample: Sample | None) -> str:
+    if sample is None:
+        return ""
+    share = plan.missing_tokens / max(sample.n_tokens, 1)
+    return f"; about {size(sample.n_bytes * share)} on disk and {_time(sample.seconds * share)}, by one window measured"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _record(
+    corpus: CorpusOf, plan: Plan, sample: Sample | None, report: Report | None, whole: tuple[int, int]
+) -> dict[str, Any]:
+    share = plan.missing_tokens / max(sample.n_tokens, 1) if sample else 0.0
+    estimate = {"seconds": sample.seconds * share, "bytes": sample.n_bytes * share} if sample else None
+    return {
+        "corpus": corpus.name,
+        "store": corpus.memory.store.root,
+        "model": corpus.record.model,
+        "window": corpus.record.window,
+        "overlap": corpus.record.overlap,
+        "keep": corpus.record.keep,
+        "top": corpus.record.top,
+        "files": len(plan.documents),
+        "new": [item.record.path for item in plan.planned if item.change == "new"],
+        "changed": [item.record.path for item in plan.planned if item.change == "changed"],
+        "unchanged": len(plan.unchanged),
+        "removed": [record.path for record in plan.removed.values()],
+        "failed": [{"path": error.path, "reason": error.reason} for error in plan.failed],
+        "passed_over": list(plan.passed_over),
+        "windows": plan.n_windows,
+        "tokens": plan.n_tokens,
+        "missing": len(plan.missing),
+        "estimate": estimate,
+        "dry_run": report is None,
+        "read": report.read if report else 0,
+        "read_tokens": report.read_tokens if report else 0,
+        "retired_blocks": report.retired_blocks if report else 0,
+        "seconds": report.seconds if report else 0.0,
+        "stopped": report.stopped.message if report and report.stopped else None,
+        "corpus_windows": whole[0],
+        "stored": whole[1],
+    }
+
+
+def _show(record: dict[str, Any], report: Report | None) -> None:
+    if report is None:
+        say("nothing was changed (--dry-run)")
+        return
+    parts = [f"{count(record['files'], 'file')} in {record['corpus']}"]
+    if report.read:
+        rate = report.read_tokens / max(report.seconds, 1e-6)
+        parts.append(f"{count(report.read, 'window')} read ({report.read_tokens:,} tokens, {rate:,.0f}/s)")
+    if record["removed"]:
+        parts.append(f"{count(len(record['removed']), 'file')} retired")
+    if report.retired_blocks:
+        parts.append(f"{count(report.retired_blocks, 'old window')} removed")
+    parts.append(f"{record['stored']:,} of {record['corpus_windows']:,} windows stored")
+    say("; ".join(parts))
+    if report.stopped is not None:
+        say("reading stopped early: the rest is indexed, and read when a question needs it")

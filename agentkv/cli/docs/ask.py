@@ -1,0 +1,105 @@
+"""``agentkv docs ask``: an answer on stdout with the quote that it rests on and where that stands.
+
+What was tried, token counts and times go to stderr. No window that holds the answer is a result, not an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, place
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.output import count, duration, finish, say, tell
+from agentkv.cli.progress import status
+
+if TYPE_CHECKING:
+    from agentkv.documents import Evidence, Reply
+    from agentkv.documents.answer import Attempt
+
+_ORIGIN = {"changed": "the file has changed since", "gone": "the file is no longer there"}
+
+
+def ask(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
+    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help="Windows to try at most.")] = 3,
+    votes: Annotated[bool, typer.Option("--votes", help="Ask all k windows and take what most of them say.")] = False,
+    rerank: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Let the model order the first N; it reads those not stored yet.")
+    ] = 0,
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of the answer, its quote apart.")] = 48,
+    corpus: Corpus = DEFAULT,
+    model: options.Model = options.DEFAULT_MODEL,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Answer a question from documents: find a window, graft it, quote it, answer."""
+    from agentkv.documents import Corpus as Opened
+
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    with options.open_memory(store, model, settings) as memory, cancelled_by_ctrl_c() as cancellation:
+        opened = Opened(memory, corpus)
+        with status("asking"):
+            reply = opened.ask(question, k, votes=votes, rerank_from=rerank, max_new=max_new, cancellation=cancellation)
+    finish(_record(corpus, reply), as_json, lambda: _show(reply))
+
+
+def _record(corpus: str, reply: Reply) -> dict[str, Any]:
+    return {
+        "corpus": corpus,
+        "question": reply.question,
+        "answer": reply.answer,
+        "evidence": asdict(reply.evidence) if reply.evidence else None,
+        "votes": reply.votes,
+        "attempts": [_attempt(attempt) for attempt in reply.attempts],
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        **{key: value for key, value in hit_record(attempt.hit).items() if key != "text"},
+        "answer": attempt.answer,
+        "evidence": asdict(attempt.evidence) if attempt.evidence else None,
+        "confidence": attempt.confidence,
+        "tokens": attempt.tokens.model_dump(),
+        "ms": {"restore": attempt.restore_ms, "answer": attempt.answer_ms},
+        "read_now": attempt.read_now,
+        "kept": attempt.kept,
+    }
+
+
+def _show(reply: Reply) -> None:
+    if reply.answer is None or reply.evidence is None:
+        say("not stated in any window that was tried" if reply.attempts else "no window has any of these words")
+    else:
+        say(reply.answer)
+        say()
+        say(f'"{reply.evidence.quote}"')
+        say(_place(reply.evidence))
+    for attempt in reply.attempts:
+        tell(_about(attempt), dim=True)
+
+
+def _place(evidence: Evidence) -> str:
+    checked = "" if evidence.verified else "; NOT found there when read again"
+    origin = f"; {_ORIGIN[evidence.origin]}" if evidence.origin in _ORIGIN else ""
+    return f"{place(evidence.path, evidence.start, evidence.stop, evidence.heading)}{checked}{origin}"
+
+
+def _about(attempt: Attempt) -> str:
+    tokens = attempt.tokens
+    how = "read now" if attempt.read_now else "grafted" if attempt.kept else "read, not kept"
+    said = "" if attempt.answer is not None else ", not stated"
+    return (
+        f"[{attempt.hit.path} window {attempt.hit.number + 1} of {count(len(attempt.hit.document.windows), 'window')}, "
+        f"{how} in {duration(attempt.restore_ms)}{said} | tokens: {tokens.restored:,} restored, {tokens.prefilled:,} "
+        f"prefilled, {tokens.generated:,} generated | answer {duration(attempt.answer_ms)}]"
+    )

@@ -1,0 +1,68 @@
+"""``agentkv docs find``: the windows that fit a question. Loads a model only to rerank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, open_shelf, place
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.output import finish, one_line, say
+from agentkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentkv.documents import Hit
+    from agentkv.engine.settings import EngineSettings
+
+_WIDTH = 300
+
+
+def find(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you look for, in quotes.")],
+    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help="Windows to show.")] = 5,
+    rerank: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Let the model order the first N; it reads those not stored yet.")
+    ] = 0,
+    corpus: Corpus = DEFAULT,
+    model: options.ModelFilter = None,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Find the windows that fit a question best, by full-text search."""
+    from agentkv.documents import find as find_windows
+
+    if not question.strip():
+        raise UsageError("the question is empty")
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    if rerank:
+        hits = _reranked(store, model or options.DEFAULT_MODEL, settings, corpus, question, k, rerank)
+    else:
+        with open_shelf(store, corpus, model) as (_, shelf, _):
+            hits = find_windows(shelf, question, k)
+    record: dict[str, Any] = {"corpus": corpus, "question": question, "hits": [hit_record(hit) for hit in hits]}
+    finish(record, as_json, lambda: _show(hits))
+
+
+def _reranked(
+    store: Path | None, model: str, settings: EngineSettings, corpus: str, question: str, k: int, rerank: int
+) -> list[Hit]:
+    from agentkv.documents import Corpus as Opened
+
+    with options.open_memory(store, model, settings) as memory, cancelled_by_ctrl_c() as cancellation:
+        return Opened(memory, corpus).find(question, k, rerank_from=rerank, cancellation=cancellation)
+
+
+def _show(hits: list[Hit]) -> None:
+    if not hits:
+        say("no window has any of these words")
+    for rank, hit in enumerate(hits, 1):
+        say(f"{rank}. {place(hit.path, hit.start, hit.stop, hit.heading)}  {hit.score:.1f}")
+        say(f"   {one_line(hit.text, _WIDTH)}", dim=True)

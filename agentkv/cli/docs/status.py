@@ -1,0 +1,60 @@
+"""``agentkv docs status``: the files of a corpus, what is stored of them, what has changed. Loads no model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentkv.cli import options
+from agentkv.cli.docs.common import DEFAULT, Corpus, open_shelf
+from agentkv.cli.output import count, finish, say, size, table
+
+
+def status(
+    corpus: Corpus = DEFAULT,
+    model: options.ModelFilter = None,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show a corpus: files, windows, what is stored of them, and which files have changed since they were added."""
+    with open_shelf(store, corpus, model) as (_, shelf, record):
+        stored, there = shelf.stored(), shelf.all().values()
+        documents = [
+            {
+                "path": document.path,
+                "origin": document.origin,
+                "state": shelf.origin_state(document),
+                "kind": document.kind,
+                "encoding": document.encoding,
+                "bytes": document.n_bytes,
+                "windows": len(document.windows),
+                "stored": sum(window.block_id in stored for window in document.windows),
+                "tokens": document.n_tokens,
+            }
+            for document in sorted(there, key=lambda document: (document.path, document.origin))
+        ]
+        result: dict[str, Any] = {**record.model_dump(exclude={"format", "prefix"}), "documents": documents}
+    finish(result, as_json, lambda: _show(result))
+
+
+def _show(result: dict[str, Any]) -> None:
+    documents = result["documents"]
+    right = ("size", "windows", "stored", "tokens")
+    rows = [
+        (
+            document["path"],
+            document["kind"],
+            size(document["bytes"]),
+            *(f"{document[column]:,}" for column in ("windows", "stored", "tokens")),
+            "" if document["state"] == "same" else document["state"],
+        )
+        for document in documents
+    ]
+    table(("file", "kind", *right, "since"), rows, right=right, wraps=("file",))
+    windows, stored = (sum(document[what] for document in documents) for what in ("windows", "stored"))
+    keep = result["keep"] if result["top"] is None else f"top {result['top']}"
+    say(
+        f"\n{result['name']} for {result['model']}: {count(len(documents), 'file')}, {count(windows, 'window')} of at "
+        f"most {result['window']:,} tokens, {stored:,} stored ({keep})"
+    )
+    if any(document["state"] == "changed" for document in documents):
+        say("changed since they were added: run `agentkv docs add` on them again")

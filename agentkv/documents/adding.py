@@ -1,0 +1,313 @@
+"""Adding files to a corpus: a plan that writes nothing, and its execution, which may be cut short at any moment.
+
+Order of the work: blocks of windows that are gone are removed, then each file's source and record are written, then
+the index is brought in step, then (eager) windows that are not stored are read. A crash after any step leaves a corpus
+that can be used; the same command goes on where it stopped, because a window's id says whether it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentkv.blocks import Blocks
+from agentkv.checkpoints import run_self_test
+from agentkv.documents.gather import Found, gather, root_of
+from agentkv.documents.index import Index
+from agentkv.documents.readable import readable
+from agentkv.documents.reading import Depositor, Reader
+from agentkv.documents.records import DocumentRecord, WindowRecord, document_key
+from agentkv.documents.shelf import Shelf
+from agentkv.documents.source import read_source
+from agentkv.documents.split import block_text
+from agentkv.engine.base import Cancellation
+from agentkv.errors import AgentKVError, InexactBlock, InvalidDocument, OverBudget, StaleDocument, StoreFull
+from agentkv.hashing import sha256
+from agentkv.records import SelfTest
+from agentkv.store.catalog import BlockStore
+
+OnFile = Callable[[int, int, str], None]
+"""Called with files done, files in all, and the file's path."""
+OnWindow = Callable[[DocumentRecord, WindowRecord], None]
+"""Called before a window is read."""
+
+_SAMPLE_FROM = 4
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A file to write: ``change`` is ``new`` or ``changed``."""
+
+    key: str
+    file: Path
+    record: DocumentRecord
+    change: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What reading one window took: ``seconds`` with its proof and its storing, ``n_bytes`` on disk."""
+
+    n_tokens: int
+    seconds: float
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What adding would do. ``missing``: windows that are not stored, of these files and of those there already.
+
+    ``removed``: documents whose file is gone from a path that is added again, by key. ``passed_over``: files in folders
+    whose kind is not known. ``empty``: files without any text.
+    """
+
+    planned: tuple[Planned, ...]
+    unchanged: tuple[DocumentRecord, ...]
+    removed: dict[str, DocumentRecord]
+    failed: tuple[InvalidDocument, ...]
+    passed_over: tuple[Path, ...]
+    missing: tuple[tuple[DocumentRecord, WindowRecord], ...]
+
+    @property
+    def documents(self) -> list[DocumentRecord]:
+        """What these paths come to: new, changed and unchanged."""
+        return [*(item.record for item in self.planned), *self.unchanged]
+
+    @property
+    def n_windows(self) -> int:
+        """Windows of all of them."""
+        return sum(len(record.windows) for record in self.documents)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all of them, headers and overlaps included."""
+        return sum(record.n_tokens for record in self.documents)
+
+    @property
+    def missing_tokens(self) -> int:
+        """Tokens of the windows that are not stored."""
+        return sum(window.n_tokens for _, window in self.missing)
+
+
+@dataclass
+class Report:
+    """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was."""
+
+    plan: Plan
+    read: int = 0
+    read_tokens: int = 0
+    seconds: float = 0.0
+    retired_blocks: int = 0
+    stopped: AgentKVError | None = None
+    skipped: list[StaleDocument] = field(default_factory=list)
+
+
+class Adding:
+    """Plans and carries out, for one corpus."""
+
+    def __init__(self, shelf: Shelf, reader: Reader) -> None:
+        self._shelf, self._reader = shelf, reader
+        self._tested: SelfTest | None = None
+
+    # --- the plan ---
+
+    def plan(
+        self,
+        paths: Sequence[Path],
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        on_file: OnFile | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Plan:
+        """Look at every file and cut those that are new or changed. Raises UsageError, Cancelled."""
+        found, passed_over = gather(paths, include, exclude)
+        there = self._shelf.all()
+        planned, unchanged, failed, seen = [], [], [], set()
+        for done, item in enumerate(found):
+            _check(cancellation)
+            if on_file is not None:
+                on_file(done, len(found), item.path)
+            key = document_key(item.origin)
+            seen.add(key)
+            try:
+                record, change = self._record(item, there.get(key))
+            except InvalidDocument as error:
+                failed.append(error)
+                continue
+            if change is None:
+                unchanged.append(record)
+            else:
+                planned.append(Planned(key, item.file, record, change))
+        roots = {root_of(path) for path in paths}
+        unseen = {key: record for key, record in there.items() if key not in seen and record.root in roots}
+        removed = {key: record for key, record in unseen.items() if not Path(record.origin).exists()}
+        documents = [*(item.record for item in planned), *unchanged]
+        stored = self._reader.memory.store.exists
+        missing = [(record, window) for record in documents for window in record.windows if not stored(window.block_id)]
+        return Plan(tuple(planned), tuple(unchanged), removed, tuple(failed), tuple(passed_over), tuple(missing))
+
+    def _record(self, item: Found, before: DocumentRecord | None) -> tuple[DocumentRecord, str | None]:
+        """The file's record and what changed: ``new``, ``changed``, or None. Raises InvalidDocument."""
+        data, corpus = read_source(item.file), self._reader.record
+        if before is not None:
+            same = (before.sha256, before.path, before.root, before.kind, before.window, before.overlap) == (
+                sha256(data), item.path, item.root, item.kind, corpus.window, corpus.overlap,
+            )  # fmt: skip
+            if same and self._shelf.sources.sound(before.sha256) is not None:
+                return before, None
+        return self._cut(item, data), "new" if before is None else "changed"
+
+    def _cut(self, item: Found, data: bytes) -> DocumentRecord:
+        document, corpus = readable(item.file, data, item.kind), self._reader.record
+        windows = []
+        for piece in self._reader.splitter.split(item.path, document):
+            start, stop = document.byte_range(piece.start, piece.stop)
+            prompt = self._reader.prompt(block_text(piece.header, document.text[piece.start : piece.stop]))
+            windows.append(
+                WindowRecord(
+                    start=start,
+                    stop=stop,
+                    n_tokens=piece.n_tokens,
+                    trail=piece.trail,
+                    block_id=self._reader.block_id(prompt),
+                )
+            )
+        return DocumentRecord(
+            path=item.path,
+            origin=item.origin.decode("utf-8", "replace"),
+            root=item.root,
+            kind=item.kind,
+            encoding=document.source.encoding,
+            sha256=sha256(data),
+            n_bytes=len(data),
+            title=document.title,
+            window=corpus.window,
+            overlap=corpus.overlap,
+            windows=tuple(windows),
+        )
+
+    def sample(self, plan: Plan, cancellation: Cancellation | None = None) -> Sample | None:
+        """Read one window of usual size into a store that is thrown away; None where it is not worth it."""
+        if len(plan.missing) < _SAMPLE_FROM:
+            return None
+        sizes = sorted(plan.missing, key=lambda item: item[1].n_tokens)
+        record, window = sizes[len(sizes) // 2]
+        file = next((item.file for item in plan.planned if item.record is record), None)
+        data = self._shelf.sources.read(record.sha256) if file is None else read_source(file)
+        if data is None or sha256(data) != record.sha256:
+            return None
+        document = readable(Path(record.path), data, record.kind)
+        start, stop = document.characters(window.start, window.stop)
+        header = self._reader.splitter.header(record.path, window.trail)
+        prompt = self._reader.prompt(block_text(header, document.text[start:stop]))
+        with (
+            tempfile.TemporaryDirectory(prefix="agentkv-") as folder,
+            BlockStore(folder, cache_bytes=64 << 20) as store,
+        ):
+            self._self_test(store, cancellation)
+            depositor = Depositor(Blocks(self._reader.memory.engine, store))
+            depositor.deposit(self._reader.prompt("\n"), cancellation)  # which stores the prefix, too
+            begun = time.perf_counter()
+            manifest, _ = depositor.deposit(prompt, cancellation)
+            seconds, n_bytes = time.perf_counter() - begun, store.sizes(manifest).own_stored
+        return Sample(window.n_tokens, seconds, n_bytes)
+
+    def _self_test(self, store: BlockStore, cancellation: Cancellation | None) -> None:
+        """Have the configuration's self-test on record in ``store``; it is made once."""
+        memory = self._reader.memory
+        identity = memory.blocks.fingerprint.id
+        self._tested = self._tested or memory.store.selftest(identity)
+        if self._tested is None:
+            with memory.blocks.exclusive(), contextlib.suppress(InexactBlock):
+                self._tested = run_self_test(memory.engine, identity, cancellation)
+        if self._tested is not None and store.selftest(identity) is None:
+            store.set_selftest(self._tested)
+
+    # --- the work ---
+
+    def carry_out(
+        self,
+        plan: Plan,
+        *,
+        eager: bool,
+        on_file: OnFile | None = None,
+        on_window: OnWindow | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Report:
+        """Do what the plan says; with ``eager``, read the windows that are not stored. Raises Cancelled, StoreError's.
+
+        Reading ends early, with ``stopped`` in the report, where the store's budget or the disk has no room for more.
+        """
+        report, begun = Report(plan), time.perf_counter()
+        # 1. Windows that no file has any more.
+        report.retired_blocks = self._retire(plan)
+        # 2. Sources and records.
+        for done, item in enumerate(plan.planned):
+            _check(cancellation)
+            if on_file is not None:
+                on_file(done, len(plan.planned), item.record.path)
+            data = read_source(item.file)
+            if sha256(data) != item.record.sha256:
+                report.skipped.append(StaleDocument(item.record.path, "it was changed while it was being added"))
+                continue
+            self._shelf.put(item.key, item.record, data)
+        if any(item.change == "changed" for item in plan.planned):
+            self._shelf.forget(())  # earlier sources
+        # 3. The index.
+        with Index(self._shelf, progress=on_file) as index:
+            report.skipped += index.skipped
+        # 4. The windows.
+        if eager and plan.missing:
+            self._self_test(self._reader.memory.store, cancellation)
+            self._read(report, on_window, cancellation)
+        report.seconds = time.perf_counter() - begun
+        return report
+
+    def _retire(self, plan: Plan) -> int:
+        before = self._shelf.all()
+        replaced = {item.key for item in plan.planned if item.key in before}
+        leaving = replaced | plan.removed.keys()
+        if not leaving:
+            return 0
+        staying = {window.block_id for record in plan.documents for window in record.windows}
+        ids = {window.block_id for key in leaving for window in before[key].windows}
+        retired = self._shelf.remove_blocks(ids - staying, leaving)
+        if plan.removed:
+            self._shelf.forget(plan.removed)
+        return retired
+
+    def _read(self, report: Report, on_window: OnWindow | None, cancellation: Cancellation | None) -> None:
+        store = self._reader.memory.store
+        own = {window.block_id for record in report.plan.documents for window in record.windows}
+        left = {error.path for error in report.skipped}
+        for record, window in report.plan.missing:
+            if record.path in left:
+                continue
+            if on_window is not None:
+                on_window(record, window)
+            evicted = len(store.evicted)
+            try:
+                _, created = self._reader.deposit(record, window, cancellation)
+            except (OverBudget, StoreFull) as error:
+                report.stopped = error
+                return
+            except StaleDocument as error:
+                report.skipped.append(error)
+                continue
+            if created:
+                report.read += 1
+                report.read_tokens += window.n_tokens
+            if any(victim.block_id in own for victim in store.evicted[evicted:]):
+                report.stopped = OverBudget(0, store.budget or 0, 0)
+                return
+
+
+def _check(cancellation: Cancellation | None) -> None:
+    if cancellation is not None and cancellation.requested:
+        from agentkv.errors import Cancelled
+
+        raise Cancelled("adding documents")

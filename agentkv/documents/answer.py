@@ -1,0 +1,208 @@
+"""Answers with evidence: each window is asked alone, quotes a sentence of itself, and the quote is checked.
+
+A turn behind a window: the question; then the model has to go on with one of the window's own sentences or with "not
+stated" (``quote.py``), where sentences that share the question's words have a start; then it says the answer freely,
+in one line. A window that says "not stated" is passed, and the
+next one is tried. Several answers are combined by votes over their words; states are never put together.
+
+Not guaranteed: that a small model picks the right sentence, or knows that a window does not hold the answer. What is
+guaranteed of a reply is that its quote stands at the byte range given, in the file as it was added.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentkv.documents.index import query_terms
+from agentkv.documents.locate import Hit
+from agentkv.documents.quote import NOT_STATED, Sentence, choose, normalised, sentences, shares_of
+from agentkv.documents.readable import readable
+from agentkv.documents.reading import Reader
+from agentkv.documents.records import DocumentRecord
+from agentkv.documents.shelf import Shelf
+from agentkv.engine.base import Cancellation, Logits
+from agentkv.engine.generate import check_window, generate
+from agentkv.records import TokenCounts
+
+SHARED_WORDS = 12.0
+"""Nats for a sentence that holds all of the question's words, in proportion for one that holds some. With none or few
+gemma-3-270m begins with whatever sentence reads well, whatever was asked; a larger model may need less."""
+EVIDENCE, END, ANSWER = ' The passage says: "', '"\n', "So the answer is:"
+_ARTICLES = re.compile(r"^(?:the|a|an|it is|about)\s+")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A quote and where it stands: source bytes ``start`` to ``stop`` of ``path``, under ``heading``.
+
+    ``quote`` has its white space collapsed; where the source is HTML, its tags are left out and entities resolved.
+    ``verified``: it was read again from the kept source at that range, and the source has the digest of the file that
+    was added. ``origin``: whether the file where it lay is still that one: ``same``, ``changed`` or ``gone``.
+    """
+
+    quote: str
+    path: str
+    heading: str
+    start: int
+    stop: int
+    verified: bool
+    origin: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One window that was asked. ``answer`` and ``evidence`` are None where it said that it is not stated.
+
+    ``confidence``: the probability of its choice among the sentences of the window. ``tokens.generated`` counts steps
+    at which the model was asked; sentences it had no choice about are prefilled. ``kept``: whether it is stored now.
+    """
+
+    hit: Hit
+    answer: str | None
+    evidence: Evidence | None
+    confidence: float
+    tokens: TokenCounts
+    restore_ms: float
+    answer_ms: float
+    read_now: bool
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to a question; None with ``attempts`` for what was tried. ``votes``: of the attempts that agree."""
+
+    question: str
+    answer: str | None
+    evidence: Evidence | None
+    votes: int
+    attempts: tuple[Attempt, ...]
+
+
+def ask_window(
+    reader: Reader,
+    hit: Hit,
+    question: str,
+    *,
+    max_new: int = 48,
+    shared_words: float = SHARED_WORDS,
+    cancellation: Cancellation | None = None,
+) -> Attempt:
+    """Ask one window. ``shared_words``: see ``SHARED_WORDS``; 0 leaves the choice to the model alone.
+
+    Raises WindowOverflow, with everything untouched, StaleDocument, Cancelled.
+    """
+    engine = reader.memory.engine
+    quotable = _quotable(hit)
+    prompt = reader.window_prompt(hit.document, hit.window, question)
+    turn = [*prompt.turn, *engine.tokenize(EVIDENCE, special=False)]
+    longest = max((len(engine.tokenize(item.text + END, special=False)) for item in quotable), default=0)
+    ending = engine.tokenize(ANSWER, special=False)
+    check_window(sum(map(len, prompt.blocks)), len(turn) + longest + len(ending), max_new, engine.window)
+    begun = time.perf_counter()
+    with reader.live(hit.document, hit.window, question, cancellation) as live:
+        restored_at, counted = time.perf_counter(), (engine.counters.restored, engine.counters.decoded)
+        logits = engine.extend(turn, cancellation)
+        texts = [*(item.text + END for item in quotable), NOT_STATED + END]
+        choice = choose(engine, logits, texts, _bonus(question, quotable, shared_words), cancellation)
+        answer, generated = None, 0
+        if choice.index < len(quotable):
+            logits = engine.extend(ending, cancellation)
+            answer, generated = _say(reader, logits, prompt.stops, max_new, cancellation)
+        decoded = engine.counters.decoded - counted[1]
+        restored = live.manifest.n_tokens if live.manifest is not None else 0
+    evidence = _evidence(reader.shelf, hit, quotable[choice.index]) if choice.index < len(quotable) else None
+    steps = choice.asked + generated
+    return Attempt(
+        hit=hit,
+        answer=answer or (evidence.quote if evidence else None),
+        evidence=evidence,
+        confidence=choice.probability,
+        tokens=TokenCounts(restored=restored, prefilled=max(0, decoded - generated), generated=steps),
+        restore_ms=(restored_at - begun) * 1e3,
+        answer_ms=(time.perf_counter() - restored_at) * 1e3,
+        read_now=live.created,
+        kept=live.kept,
+    )
+
+
+def _quotable(hit: Hit) -> list[Sentence]:
+    """The window's sentences, each once."""
+    found: dict[str, Sentence] = {}
+    for item in sentences(hit.text, code=hit.document.kind == "code"):
+        if normalised(item.text).casefold() != NOT_STATED:
+            found.setdefault(item.text, item)
+    return list(found.values())
+
+
+def _bonus(question: str, quotable: Sequence[Sentence], nats: float) -> list[float]:
+    """A start for sentences that share the question's words; none for "not stated"."""
+    shares = shares_of(query_terms(question), [item.text for item in quotable])
+    return [*(nats * share for share in shares), 0.0]
+
+
+def _say(
+    reader: Reader, logits: Logits, stops: Sequence[str], max_new: int, cancellation: Cancellation | None
+) -> tuple[str, int]:
+    texts, count = [], 0
+    stop = (*stops, "\n")
+    for piece in generate(reader.memory.engine, logits, max_new=max_new, stop=stop, cancellation=cancellation):
+        texts.append(piece.text)
+        count += piece.token is not None
+        if not "".join(texts).strip() and piece.finish == "stop_string":
+            break
+    return "".join(texts).strip(), count
+
+
+# --- the evidence ---------------------------------------------------------------------------------
+
+
+def _evidence(shelf: Shelf, hit: Hit, sentence: Sentence) -> Evidence:
+    document = shelf.readable(hit.document)
+    first, _ = document.characters(hit.start, hit.stop)
+    start, stop = document.byte_range(first + sentence.start, first + sentence.stop)
+    trail = document.trail(first + sentence.start)
+    return Evidence(
+        quote=sentence.text,
+        path=hit.path,
+        heading=" > ".join(trail),
+        start=start,
+        stop=stop,
+        verified=stands_at(shelf, hit.document, start, stop, sentence.text),
+        origin=shelf.origin_state(hit.document),
+    )
+
+
+def stands_at(shelf: Shelf, record: DocumentRecord, start: int, stop: int, quote: str) -> bool:
+    """Whether the kept source, read anew and of the recorded digest, says ``quote`` in bytes ``start`` to ``stop``."""
+    from pathlib import Path
+
+    data = shelf.sources.load(record.sha256)
+    if data is None:
+        return False
+    document = readable(Path(record.path), data[0], record.kind)
+    first, last = document.characters(start, stop)
+    return normalised(quote) in normalised(document.text[first:last])
+
+
+# --- several windows ------------------------------------------------------------------------------
+
+
+def combine(question: str, attempts: Sequence[Attempt]) -> Reply:
+    """The answer that most windows give, in case of a tie the one of the window found first."""
+    groups: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.answer is not None:
+            groups.setdefault(key_of(attempt.answer), []).append(attempt)
+    if not groups:
+        return Reply(question, None, None, 0, tuple(attempts))
+    best = max(groups.values(), key=len)
+    return Reply(question, best[0].answer, best[0].evidence, len(best), tuple(attempts))
+
+
+def key_of(answer: str) -> str:
+    """What two answers are compared by: case, white space, articles and marks at the ends do not count."""
+    return _ARTICLES.sub("", normalised(answer).casefold().strip(" .,;:!\"'`*")).strip()

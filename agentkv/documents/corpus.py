@@ -1,0 +1,261 @@
+"""``Corpus``: documents of a memory, added, found, asked. The facade of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from agentkv.documents import compose
+from agentkv.documents.adding import Adding, OnFile, OnWindow, Plan, Report, Sample
+from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, ask_window, combine
+from agentkv.documents.index import Index
+from agentkv.documents.locate import Embed, Hit, locate, rerank
+from agentkv.documents.reading import PREFIX, TURN_TOKENS, Reader
+from agentkv.documents.records import CorpusRecord, corpus_key
+from agentkv.documents.shelf import Shelf, shelves
+from agentkv.engine.base import Cancellation
+from agentkv.engine.generate import check_window
+from agentkv.errors import UnknownCorpus, UsageError
+from agentkv.memory import AgentMemory
+from agentkv.records import Manifest
+
+Keep = Literal["eager", "lazy", "top"]
+
+DEFAULT_NAME = "documents"
+DEFAULT_WINDOW, DEFAULT_OVERLAP = 1024, 96
+
+
+class Corpus:
+    """Documents under a name, in the store and for the model of ``memory``.
+
+    ``window``, ``overlap`` (tokens), ``keep`` and ``top`` (windows) are those of the corpus if it is there, else
+    defaults; given, they change it at the next :meth:`add`. ``keep``: ``eager`` reads every window when it is added,
+    ``lazy`` when a question first needs it, ``top`` likewise and keeps the ``top`` most recently used. Raises
+    UsageError, WindowOverflow if a window and a question would not fit the model's.
+
+    >>> from agentkv import AgentMemory, FakeEngine
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "returns.md").write_text("# Returns\\n\\nReturns are accepted for 7 days.\\n")
+    >>> with AgentMemory(folder / "store", FakeEngine()) as memory:
+    ...     corpus = Corpus(memory, window=256, overlap=0)
+    ...     report = corpus.add([folder / "returns.md"])
+    ...     hit = corpus.find("how many days for returns?", k=1)[0]
+    >>> report.read, hit.path, hit.heading, (hit.start, hit.stop)
+    (1, 'returns.md', 'Returns', (0, 44))
+    """
+
+    def __init__(
+        self,
+        memory: AgentMemory,
+        name: str = DEFAULT_NAME,
+        *,
+        window: int | None = None,
+        overlap: int | None = None,
+        keep: Keep | None = None,
+        top: int | None = None,
+    ) -> None:
+        if not name.strip():
+            raise UsageError("a corpus has a name")
+        self.memory, self.name = memory, name.strip()
+        fingerprint_id = memory.blocks.fingerprint.id
+        self.shelf = Shelf(memory.store, corpus_key(self.name, fingerprint_id))
+        before = self.shelf.record
+        self.record = _record(self.name, memory, before, window, overlap, keep, top)
+        self.reader = Reader(memory, self.shelf, self.record)
+        self._check_window()
+        self._adding = Adding(self.shelf, self.reader)
+
+    def _check_window(self) -> None:
+        prefix = len(self.reader.prompt("\n").prefix)
+        check_window(prefix + self.record.window, TURN_TOKENS, 0, self.memory.engine.window)
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever added."""
+        return self.shelf.record is not None
+
+    # --- adding -----------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        on_file: OnFile | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Plan:
+        """What :meth:`add` would do; writes nothing. Raises UsageError for a path that is not there, Cancelled."""
+        return self._adding.plan([Path(path) for path in paths], include, exclude, on_file, cancellation)
+
+    def sample(self, plan: Plan, cancellation: Cancellation | None = None) -> Sample | None:
+        """What reading one window of the plan takes, measured; None for a plan of few windows."""
+        return self._adding.sample(plan, cancellation)
+
+    def carry_out(
+        self,
+        plan: Plan,
+        *,
+        on_file: OnFile | None = None,
+        on_window: OnWindow | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Report:
+        """Do what a plan says. What was done before an error, Ctrl-C or a crash stays, and the next call goes on."""
+        self.shelf.write(self.record)
+        report = self._adding.carry_out(
+            plan, eager=self.record.keep == "eager", on_file=on_file, on_window=on_window, cancellation=cancellation
+        )
+        self._trim()
+        return report
+
+    def add(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        cancellation: Cancellation | None = None,
+    ) -> Report:
+        """Add files and folders, or bring them up to date: unchanged files cost a hash, changed ones are cut anew, and
+        what is gone from a folder is retired. Raises UsageError, Cancelled, StoreError's.
+        """
+        plan = self.plan(paths, include=include, exclude=exclude, cancellation=cancellation)
+        return self.carry_out(plan, cancellation=cancellation)
+
+    def remove(self, paths: Sequence[str]) -> tuple[int, int]:
+        """Retire the files called so, or below a folder called so; files and blocks that went. Raises UsageError."""
+        return remove(self.shelf, paths)
+
+    # --- finding and asking -----------------------------------------------------------------------
+
+    def find(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        rerank_from: int = 0,
+        embed: Embed | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> list[Hit]:
+        """The ``k`` windows that fit best. ``rerank_from``: let the model order that many. Raises UnknownCorpus."""
+        hits = find(self._there(), query, max(k, rerank_from), embed=embed)
+        if rerank_from:
+            hits = [*rerank(self.reader, query, hits[:rerank_from], cancellation), *hits[rerank_from:]]
+            self._trim()
+        return hits[:k]
+
+    def ask(
+        self,
+        question: str,
+        k: int = 3,
+        *,
+        votes: bool = False,
+        rerank_from: int = 0,
+        embed: Embed | None = None,
+        max_new: int = 48,
+        shared_words: float = SHARED_WORDS,
+        on_attempt: Callable[[Hit], None] | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> Reply:
+        """Answer from the first of the ``k`` best windows that holds the answer, or by ``votes`` of all ``k``.
+
+        ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
+
+        Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument, Cancelled.
+        """
+        if not question.strip():
+            raise UsageError("the question is empty")
+        attempts: list[Attempt] = []
+        for hit in self.find(question, k, rerank_from=rerank_from, embed=embed, cancellation=cancellation):
+            if on_attempt is not None:
+                on_attempt(hit)
+            how: Any = {"max_new": max_new, "shared_words": shared_words, "cancellation": cancellation}
+            attempts.append(ask_window(self.reader, hit, question, **how))
+            self._trim()
+            if attempts[-1].answer is not None and not votes:
+                break
+        return combine(question, attempts)
+
+    def chain(self, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Manifest]:
+        """Several windows in one context, read one behind the other: the prefix's block, then one for each."""
+        prompts = [self.reader.window_prompt(hit.document, hit.window) for hit in hits]
+        if not prompts:
+            raise UsageError("a chain has at least one window")
+        parts = [prompts[0].prefix, *(prompt.manual for prompt in prompts)]
+        return compose.chain(self.memory.blocks, parts, cancellation=cancellation)
+
+    def _there(self) -> Shelf:
+        if not self.exists:
+            known = sorted({record.name for shelf in shelves(self.memory.store) if (record := shelf.record)})
+            raise UnknownCorpus(self.name, known)
+        return self.shelf
+
+    def _trim(self) -> None:
+        """Keep only so many windows, the most recently used, where the corpus says so."""
+        if self.record.keep != "top" or self.record.top is None:
+            return
+        stored = self.shelf.stored()
+        if len(stored) > self.record.top:
+            uses, written = self.memory.store.uses(), self.memory.store.files.manifests.written_at
+            last = {key: max(written(key), uses[key].last if key in uses else 0.0) for key in stored}
+            oldest = sorted(stored, key=lambda key: (last[key], key))[: len(stored) - self.record.top]
+            self.shelf.remove_blocks(oldest, self.shelf.all())
+
+
+def find(shelf: Shelf, query: str, k: int = 5, *, embed: Embed | None = None) -> list[Hit]:
+    """The ``k`` windows of a corpus that fit best; needs no model."""
+    with Index(shelf) as index:
+        return locate(shelf, index, query, k, embed)
+
+
+def remove(shelf: Shelf, paths: Sequence[str]) -> tuple[int, int]:
+    """Retire the files called so, or below a folder called so; needs no model. Raises UsageError for one not there."""
+    there = shelf.all()
+    gone: set[str] = set()
+    for path in paths:
+        called = path.rstrip("/")
+        found = {key for key, record in there.items() if _is_called(record.path, record.origin, called)}
+        if not found:
+            raise UsageError(f"no file of the corpus is called {path!r} or lies below it. Run `agentkv docs status`.")
+        gone |= found
+    blocks = shelf.remove_blocks({window.block_id for key in gone for window in there[key].windows}, gone)
+    shelf.forget(gone)
+    with Index(shelf):
+        return len(gone), blocks
+
+
+def _is_called(path: str, origin: str, called: str) -> bool:
+    return any(name == called or name.startswith(called + "/") for name in (path, origin))
+
+
+def _record(
+    name: str,
+    memory: AgentMemory,
+    before: CorpusRecord | None,
+    window: int | None,
+    overlap: int | None,
+    keep: Keep | None,
+    top: int | None,
+) -> CorpusRecord:
+    if top is not None and top < 1:
+        raise UsageError(f"top is the number of windows to keep, 1 or more, not {top}")
+    if top is not None and keep not in (None, "top"):
+        raise UsageError(f"top goes with keep='top', not {keep!r}")
+    if keep == "top" and top is None:
+        raise UsageError("keep='top' takes the number of windows to keep")
+    known: dict[str, Any] = {} if before is None else before.model_dump()
+    kept = "top" if top is not None else keep or known.get("keep", "eager")
+    wide = window or known.get("window", DEFAULT_WINDOW)
+    lap = overlap if overlap is not None else known.get("overlap", DEFAULT_OVERLAP) if window is None else None
+    return CorpusRecord(
+        name=name,
+        fingerprint_id=memory.blocks.fingerprint.id,
+        model=memory.engine.info.name,
+        window=wide,
+        overlap=min(DEFAULT_OVERLAP, wide // 4) if lap is None else lap,
+        prefix=known.get("prefix", PREFIX),
+        keep=kept,
+        top=(top or known.get("top")) if kept == "top" else None,
+    )

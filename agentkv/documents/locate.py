@@ -1,0 +1,119 @@
+"""Which windows a question is about: full-text search, and on top of it, where asked for, the model or an embedding.
+
+``rerank`` orders the first windows by the model's own log probability of the question behind each, over that without
+any window: how much the window makes the question expected. Each of them has to be read once for it.
+
+``embed`` is any callable that gives vectors for texts; its order is fused with the full-text one by reciprocal ranks.
+Its vectors are kept nowhere: the caller's callable may keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from agentkv.documents.index import Index, Match
+from agentkv.documents.reading import Reader
+from agentkv.documents.records import DocumentRecord, WindowRecord
+from agentkv.documents.shelf import Shelf
+from agentkv.engine.base import Cancellation
+
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
+"""Vectors of texts, one each, all of one length; the first text is the question."""
+
+_RANK_CONSTANT = 60.0
+_EMBED_POOL = 50
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A window that was found. ``start`` to ``stop`` are source bytes; ``score``: more is better, by ``method``.
+
+    ``text``: the window's piece of the document, without its header.
+    """
+
+    key: str
+    document: DocumentRecord
+    number: int
+    score: float
+    method: str
+    text: str
+
+    @property
+    def window(self) -> WindowRecord:
+        """The window's record."""
+        return self.document.windows[self.number]
+
+    @property
+    def path(self) -> str:
+        """What the file is called."""
+        return self.document.path
+
+    @property
+    def heading(self) -> str:
+        """The headings in force at the window's beginning."""
+        return " > ".join(self.window.trail)
+
+    @property
+    def start(self) -> int:
+        """First source byte."""
+        return self.window.start
+
+    @property
+    def stop(self) -> int:
+        """Source byte behind the last."""
+        return self.window.stop
+
+
+def locate(shelf: Shelf, index: Index, question: str, k: int, embed: Embed | None = None) -> list[Hit]:
+    """The ``k`` best windows for a question, best first. Raises StaleDocument."""
+    documents: dict[str, DocumentRecord] = {}
+    hits = []
+    for match in index.search(question, k if embed is None else max(k, _EMBED_POOL)):
+        record = documents.get(match.key) or shelf.documents.sound(match.key)
+        if record is None or match.number >= len(record.windows):  # retired a moment ago
+            continue
+        documents[match.key] = record
+        hits.append(_hit(shelf, record, match))
+    return hits if embed is None else _fused(question, hits, embed)[:k]
+
+
+def _hit(shelf: Shelf, record: DocumentRecord, match: Match) -> Hit:
+    document, window = shelf.readable(record), record.windows[match.number]
+    start, stop = document.characters(window.start, window.stop)
+    return Hit(match.key, record, match.number, match.score, "bm25", document.text[start:stop])
+
+
+def _fused(question: str, hits: list[Hit], embed: Embed) -> list[Hit]:
+    if not hits:
+        return hits
+    vectors = np.asarray(embed([question, *(f"{hit.heading}\n{hit.text}" for hit in hits)]), np.float64)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    by_meaning = np.argsort(-(vectors[1:] @ vectors[0]), kind="stable")
+    scores = np.zeros(len(hits))
+    for rank, index in enumerate(by_meaning):
+        scores[index] = 1 / (_RANK_CONSTANT + rank) + 1 / (_RANK_CONSTANT + index)
+    order = np.argsort(-scores, kind="stable")
+    return [replace(hits[index], score=float(scores[index]), method="bm25+embedding") for index in order]
+
+
+def rerank(reader: Reader, question: str, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Hit]:
+    """The same hits by the model's gain in log probability of the question (nats), most first.
+
+    Reads the windows that are not stored. Raises what :meth:`Reader.live` raises.
+    """
+    engine, blocks = reader.memory.engine, reader.memory.blocks
+    ids = engine.tokenize(f"\n\n{question}", special=False)
+    if len(ids) < 2 or len(hits) < 2:
+        return list(hits)
+    with blocks.exclusive():
+        engine.extend(reader.prompt("\n").prefix, cancellation)
+        alone = float(engine.score(ids).sum())
+    scored = []
+    for hit in hits:
+        with reader.live(hit.document, hit.window, question, cancellation):
+            gain = float(engine.score(ids).sum()) - alone
+        scored.append(replace(hit, score=gain, method="likelihood"))
+    return sorted(scored, key=lambda hit: -hit.score)

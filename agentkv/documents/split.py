@@ -1,0 +1,228 @@
+"""Windows: pieces of a document of at most so many of the model's tokens, cut on the document's own structure.
+
+A window's text is a header, which says where it comes from, and a piece of the document as it stands. The pieces tile
+the document; with an overlap, a piece also begins with the end of the one before it, unless it begins with a heading.
+Sizes are counted with the engine's tokenizer over exactly the ids that become the block. Never cut: a character.
+
+Not guaranteed: a good place to cut where there is none (one line of a million letters); and that no window is much
+smaller than asked for: a section that does not fit any more begins the next one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from agentkv.documents.outline import ITEM, LINE, MAX_DEPTH, PARAGRAPH, SENTENCE, WORD
+from agentkv.documents.readable import Readable
+from agentkv.engine.base import Engine
+from agentkv.errors import UsageError
+
+MIN_WINDOW = 64
+_HEADER_SHARE, _HEADER_TOKENS = 4, 64
+_MAX_OVERLAP_SHARE = 4
+_FULL = {PARAGRAPH: 0.6, ITEM: 0.7, SENTENCE: 0.8, LINE: 0.8, WORD: 0.85}
+"""How full, of 1, a window has to be for a cut of that level; a heading's is ``_FULL_HEADING``."""
+_FULL_HEADING = 0.5
+_SENTENCE_END = re.compile(r"[.!?…][)\]\"'”’]*\s+|[。！？]")
+_LINE_END = re.compile(r"\n")
+_WORD_END = re.compile(r"\s+|(?<=[,;/|)\]}>])")
+_JOINERS = {"\u200d", "\ufe0e", "\ufe0f"}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Characters ``start`` to ``stop`` of a document and the header before them; ``n_tokens`` counts both, unpadded.
+
+    ``trail``: the headings in force at its beginning; ``within``: those that stand in it.
+    """
+
+    start: int
+    stop: int
+    header: str
+    trail: tuple[str, ...]
+    within: tuple[str, ...]
+    n_tokens: int
+
+
+def block_text(header: str, body: str) -> str:
+    """What becomes the block."""
+    return f"{header}\n\n{body}\n"
+
+
+class Splitter:
+    """Cuts documents for one engine. Raises UsageError for sizes that make no sense.
+
+    ``window``: most tokens of a block's own part, header included, a multiple of the engine's alignment taken of it;
+    ``overlap``: tokens, at most a quarter of the window.
+    """
+
+    def __init__(self, engine: Engine, window: int, overlap: int) -> None:
+        if window < MIN_WINDOW:
+            raise UsageError(f"a window of {window} tokens is too small; it takes {MIN_WINDOW} or more")
+        if not 0 <= overlap <= window // _MAX_OVERLAP_SHARE:
+            raise UsageError(
+                f"the overlap is 0 to a quarter of the window ({window // _MAX_OVERLAP_SHARE}), not {overlap}"
+            )
+        self._engine = engine
+        self.window, self.overlap = window, overlap
+        self._limit = window // engine.alignment * engine.alignment
+        self._length = cache(lambda token: len(engine.token_bytes(token)))
+
+    def split(self, path: str, document: Readable) -> list[Piece]:
+        """The document's windows, in order; none for one that has no text."""
+        return list(self._pieces(path, document))
+
+    def _pieces(self, path: str, document: Readable) -> Iterator[Piece]:
+        text, start, done = document.text, 0, 0
+        cutter = _Cutter(document)
+        while done < len(text):
+            position = start + len(text[start : start + 400]) - len(text[start : start + 400].lstrip())
+            trail = document.trail(position)
+            header = self.header(path, trail)
+            stop, n_tokens = self._stop(cutter, header, start, done)
+            first = bisect.bisect_left([heading.position for heading in document.headings], start)
+            within = [h.title for h in document.headings[first:] if h.position < stop and h.title]
+            yield Piece(start, stop, header, trail, tuple(title for title in within if title not in trail), n_tokens)
+            done = stop
+            if done < len(text):
+                start = self._next_start(cutter, start, stop)
+
+    # --- the end of a window ---
+
+    def _stop(self, cutter: _Cutter, header: str, start: int, done: int) -> tuple[int, int]:
+        """Where the window that begins at ``start`` ends, past ``done``, and its tokens."""
+        text = cutter.text
+        reach = self._reach(text, start, self._limit - self._count(block_text(header, "")))
+        while True:
+            stop = len(text) if reach >= len(text) else cutter.cut(start, max(reach, done + 1), done)
+            n_tokens = self._count(block_text(header, text[start:stop]))
+            if n_tokens <= self._limit:
+                return stop, n_tokens
+            # The tokens of a whole are not the sum of its parts': come nearer from above.
+            nearer = start + int((stop - start) * min(0.97, self._limit / n_tokens))
+            if nearer <= done:
+                if stop <= done + 1:
+                    raise UsageError(f"a window of {self.window} tokens holds no character behind its header")
+                nearer = max(done + 1, (done + stop) // 2)
+            reach = nearer
+
+    def _reach(self, text: str, start: int, budget: int) -> int:
+        """About how far ``budget`` tokens go."""
+        n_characters = 4 * budget
+        while True:
+            ids = self._engine.tokenize(text[start : start + n_characters], special=False)
+            if len(ids) > budget or start + n_characters >= len(text):
+                break
+            n_characters *= 2
+        if len(ids) <= budget:
+            return len(text)
+        n_bytes = sum(map(self._length, ids[:budget]))
+        return start + len(text[start : start + n_characters].encode()[:n_bytes].decode("utf-8", "ignore"))
+
+    # --- the beginning of the next ---
+
+    def _next_start(self, cutter: _Cutter, start: int, stop: int) -> int:
+        if not self.overlap or cutter.is_heading(stop):
+            return stop
+        text, first = cutter.text, max(start + 1, stop - 8 * self.overlap)
+        ids = self._engine.tokenize(text[first:stop], special=False)
+        n_bytes = sum(map(self._length, ids[-self.overlap :]))
+        tail = text[first:stop].encode()
+        behind = len(tail[max(0, len(tail) - n_bytes) :].decode("utf-8", "ignore"))
+        return cutter.overlap_start(max(first, stop - behind), stop)
+
+    # --- headers ---
+
+    def header(self, path: str, trail: tuple[str, ...]) -> str:
+        """``[path | heading > heading]``, shortened from the outside in until it is small beside the window."""
+        most = min(_HEADER_TOKENS, self._limit // _HEADER_SHARE)
+        names = path.split("/")
+        for keep in range(len(trail), -1, -1):
+            header = _header("/".join(names), trail[len(trail) - keep :])
+            if self._count(header) <= most:
+                return header
+        while len(names) > 1 and self._count(_header("/".join(names), ())) > most:
+            names = names[1:]
+        name = "/".join(names)
+        while name and self._count(_header(name, ())) > most:
+            name = name[: len(name) * 3 // 4]
+        return _header(name, ())
+
+    def _count(self, text: str) -> int:
+        return len(self._engine.tokenize(text, special=False)) if text else 0
+
+
+def _header(path: str, trail: tuple[str, ...]) -> str:
+    return f"[{path} | {' > '.join(trail)}]" if trail else f"[{path}]"
+
+
+class _Cutter:
+    """Where one document may be cut."""
+
+    def __init__(self, document: Readable) -> None:
+        self.text, self._starts, self._is_code = document.text, document.starts, document.kind == "code"
+        self._breaks = document.breaks
+        self._positions = [found.position for found in document.breaks]
+        self._headings = {heading.position for heading in document.headings}
+
+    def is_heading(self, position: int) -> bool:
+        """Whether a heading begins there."""
+        return position in self._headings
+
+    def cut(self, start: int, reach: int, done: int) -> int:
+        """The best place to cut in (done, reach] for a window from ``start`` that could go on to ``reach``."""
+        marked = self._marked(done + 1, reach)
+        for levels, full in (((1, MAX_DEPTH), _FULL_HEADING), *(((level, level), _FULL[level]) for level in _FULL)):
+            least = max(done + 1, start + int((reach - start) * full))
+            if levels[0] in (PARAGRAPH, ITEM, 1):
+                found = [item for item in marked if levels[0] <= item[0] <= levels[1] and item[1] >= least]
+                best = min((level for level, _ in found), default=0)
+                places = [position for level, position in found if level == best]
+            else:
+                places = self._unmarked(levels[0], least, reach)
+            places = [place for place in places if self._starts[place] > self._starts[start]]
+            if places:
+                return max(places)
+        return self._character(reach, done + 1)
+
+    def overlap_start(self, earliest: int, stop: int) -> int:
+        """The best place to begin in [earliest, stop): the strongest break, the earliest of those."""
+        marked = self._marked(earliest, stop - 1)
+        for group in ((1, MAX_DEPTH), (PARAGRAPH, PARAGRAPH), (ITEM, ITEM)):
+            places = [position for level, position in marked if group[0] <= level <= group[1]]
+            if places:
+                return min(places)
+        for level in (SENTENCE, LINE, WORD):
+            places = [place for place in self._unmarked(level, earliest, stop - 1) if place < stop]
+            if places:
+                return min(places)
+        return self._character(earliest, earliest)
+
+    def _marked(self, first: int, last: int) -> list[tuple[int, int]]:
+        low, high = bisect.bisect_left(self._positions, first), bisect.bisect_right(self._positions, last)
+        return [(found.level, found.position) for found in self._breaks[low:high]]
+
+    def _unmarked(self, level: int, first: int, last: int) -> list[int]:
+        pattern = {SENTENCE: _SENTENCE_END, LINE: _LINE_END, WORD: _WORD_END}[level]
+        if level == SENTENCE and self._is_code:
+            pattern = _LINE_END
+        return [m.end() for m in pattern.finditer(self.text, max(0, first - 1), last) if first <= m.end() <= last]
+
+    def _character(self, position: int, least: int) -> int:
+        """The end of a character as people see it, at or shortly before ``position``."""
+        for candidate in range(position, max(least, position - 16) - 1, -1):
+            if self._is_between(candidate):
+                return candidate
+        return position
+
+    def _is_between(self, position: int) -> bool:
+        if not 0 < position < len(self.text):
+            return True
+        before, after = self.text[position - 1], self.text[position]
+        glued = after in _JOINERS or before == "\u200d" or unicodedata.category(after).startswith("M")
+        return not glued and (before, after) != ("\r", "\n") and not "\U0001f3fb" <= after <= "\U0001f3ff"

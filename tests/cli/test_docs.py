@@ -1,0 +1,178 @@
+"""``agentkv docs``: add, list, status, find, ask, reindex, rm, on the fake engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentkv import Cancellation
+from agentkv.documents import Corpus
+
+from .conftest import Run, error_of, record
+
+GUIDE = (
+    "# Shop\n\n## Returns\n\nReturns are accepted for 7 days.\n\n## Hours\n\nWe open at nine on weekdays. "
+    "Returns are taken until five.\n"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home = tmp_path / "docs"
+    home.mkdir()
+    (home / "guide.md").write_text(GUIDE)
+    (home / "page.html").write_text("<h1>Pumps</h1><p>The pump holds 40&nbsp;litres.</p>")
+    (home / "image.png").write_bytes(b"x")
+    return home
+
+
+@pytest.fixture
+def added(run: Run, folder: Path) -> Run:
+    assert run("docs", "add", folder, "--tokens", 128, "--overlap", 0).exit_code == 0
+    return run
+
+
+def test_add_shows_a_plan_then_works_then_has_nothing_to_do(run: Run, folder: Path) -> None:
+    first = run("docs", "add", folder, "--tokens", 128, "--overlap", 0)
+    assert "2 files (2 new)" in first.stderr
+    assert "passed over, of unknown kind" in first.stderr
+    assert "2 files in documents; 3 windows read" in first.stdout
+    assert first.stdout.splitlines()[-1].endswith("3 of 3 windows stored")
+    again = record(run("docs", "add", folder, "--json"))
+    assert (again["read"], again["unchanged"], again["new"], again["window"]) == (0, 2, [], 128)
+    assert (again["stored"], again["windows"]) == (3, 3)
+
+
+def test_a_dry_run_estimates_and_changes_nothing(run: Run, folder: Path, store: Path) -> None:
+    (folder / "long.txt").write_text("Words about rivers. " * 100)
+    assert run("docs", "add", folder, "--dry-run").exit_code != 0
+    assert not store.exists()
+    run("docs", "add", folder / "guide.md")
+    result = record(run("docs", "add", folder, "--tokens", 128, "--overlap", 0, "--dry-run", "--json"))
+    assert result["dry_run"]
+    assert result["estimate"]["seconds"] > 0
+    assert result["estimate"]["bytes"] > 0
+    assert (result["read"], result["new"], result["changed"]) == (
+        0,
+        ["docs/long.txt", "docs/page.html"],
+        ["docs/guide.md"],
+    )
+    assert record(run("docs", "list", "--json"))["corpora"][0]["files"] == 1
+
+
+def test_a_bad_file_keeps_no_other_out(run: Run, folder: Path) -> None:
+    (folder / "bad.txt").write_bytes(b"\0\xff\0")
+    result = run("docs", "add", folder, "--lazy", "--json")
+    assert error_of(result)["exit_code"] == 80
+    assert record(result)["new"] == ["docs/guide.md", "docs/page.html"]
+    assert [Path(item["path"]).name for item in record(result)["failed"]] == ["bad.txt"]
+
+
+@pytest.mark.parametrize(
+    "options", [("--lazy", "--eager"), ("--lazy", "--top", "2"), ("--tokens", "5"), ("--overlap", "900")]
+)
+def test_options_that_make_no_sense(run: Run, folder: Path, options: tuple[str, ...]) -> None:
+    assert run("docs", "add", folder, *options).exit_code == 2
+
+
+def test_a_path_that_is_not_there_stops_before_any_work(run: Run, folder: Path, store: Path) -> None:
+    assert run("docs", "add", folder, folder / "absent").exit_code == 2
+    assert not store.exists()
+
+
+def test_ctrl_c_says_what_stays_and_the_same_command_goes_on(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out = Corpus.carry_out
+
+    def interrupted(self: Corpus, plan: object, **how: object) -> object:
+        def on_window(*_: object) -> None:
+            if self.shelf.stored():
+                raise KeyboardInterrupt
+
+        return carry_out(self, plan, **{**how, "on_window": on_window})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Corpus, "carry_out", interrupted)
+    result = run("docs", "add", folder, "--tokens", 128, "--overlap", 0)
+    assert result.exit_code == 130
+    assert "1 of 3 windows were read and stay" in result.stderr
+    monkeypatch.undo()
+    monkeypatch.setenv("AGENTKV_MODEL", "fake")
+    assert isinstance(Cancellation(), Cancellation)
+
+
+def test_list_and_status(added: Run, folder: Path) -> None:
+    (corpus,) = record(added("docs", "list", "--json"))["corpora"]
+    assert (corpus["name"], corpus["model"], corpus["files"], corpus["windows"], corpus["stored"]) == (
+        "documents",
+        "fake",
+        2,
+        3,
+        3,
+    )
+    assert "documents" in added("docs", "list").stdout
+    (folder / "guide.md").write_text("new")
+    (folder / "page.html").unlink()
+    found = record(added("docs", "status", "--json"))["documents"]
+    assert [(item["path"], item["state"]) for item in found] == [
+        ("docs/guide.md", "changed"),
+        ("docs/page.html", "gone"),
+    ]
+    shown = added("docs", "status").stdout
+    assert "changed" in shown
+    assert "run `agentkv docs add`" in shown
+
+
+def test_find(added: Run) -> None:
+    found = record(added("docs", "find", "how long are returns accepted", "-k", 1, "--json"))["hits"]
+    assert [(hit["path"], hit["heading"], hit["start"]) for hit in found] == [("docs/guide.md", "Shop", 0)]
+    shown = added("docs", "find", "how long are returns accepted").stdout
+    assert "1. docs/guide.md, bytes 0 to" in shown
+    assert "no window has any of these words" in added("docs", "find", "zzzz").stdout
+    assert added("docs", "find", " ").exit_code == 2
+    ranked = record(added("docs", "find", "returns open", "--rerank", 3, "--model", "fake", "--json"))["hits"]
+    assert {hit["method"] for hit in ranked} == {"likelihood"}
+
+
+def test_ask(added: Run, folder: Path) -> None:
+    result = record(added("docs", "ask", "How long are returns accepted?", "-k", 2, "--votes", "--json"))
+    assert len(result["attempts"]) == 2
+    for attempt in result["attempts"]:
+        evidence = attempt["evidence"]
+        assert evidence is None or evidence["verified"]
+        assert attempt["tokens"]["restored"] > 0
+        assert not attempt["read_now"]
+    shown = added("docs", "ask", "How long are returns accepted?", "-k", 1)
+    assert "tokens:" in shown.stderr
+    assert added("docs", "ask", "zzzz").stdout == "no window has any of these words\n"
+
+
+def test_a_corpus_that_is_not_there(added: Run) -> None:
+    for command in (("ask", "x"), ("find", "x"), ("status",), ("reindex",), ("rm", "--all")):
+        error = error_of(added("docs", *command, "--corpus", "other", "--json"))
+        assert error["exit_code"] == 81
+        assert "documents" in error["message"]
+
+
+def test_reindex(added: Run, store: Path) -> None:
+    for file in (store / "documents" / "index").iterdir():
+        file.write_bytes(b"junk")
+    assert record(added("docs", "reindex", "--json"))["windows"] == 3
+    assert record(added("docs", "find", "returns", "--json"))["hits"]
+
+
+def test_rm(added: Run) -> None:
+    assert added("docs", "rm").exit_code == 2
+    assert added("docs", "rm", "docs/guide.md", "--all").exit_code == 2
+    one = record(added("docs", "rm", "docs/guide.md", "--json"))
+    assert (one["files"], one["blocks"]) == (1, 2)
+    assert one["freed_bytes"] > 0
+    assert "1 file and 1 stored window removed" in added("docs", "rm", "--all").stdout
+    assert record(added("docs", "list", "--json"))["corpora"] == []
+    assert "no documents yet" in added("docs", "list").stdout
+
+
+def test_documents_are_no_candidates_of_the_router(added: Run) -> None:
+    assert record(added("list", "--json"))["blocks"] == []
+    assert added("check").exit_code == 0

@@ -1,0 +1,210 @@
+"""Quotes and answers: bound to the window, checked in the source, tried window by window, voted on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentkv import AgentMemory, FakeEngine
+from agentkv.documents import Corpus
+from agentkv.documents.answer import combine, key_of, stands_at
+from agentkv.documents.quote import MAX_QUOTE, NOT_STATED, choose, normalised, sentences, shares_of
+from agentkv.errors import UsageError, WindowOverflow
+
+from .conftest import script
+
+
+def corpus_saying(tmp_path: Path, folder: Path, answer: str, **how: object) -> Corpus:
+    memory = AgentMemory(tmp_path / "store", FakeEngine(window=2048, replies=script(answer)))
+    made = Corpus(memory, window=160, overlap=0, **how)  # type: ignore[arg-type]
+    made.add([folder])
+    return made
+
+
+def saying(quote: str, answer: str) -> str:
+    return f' The passage says: "{quote}"\nSo the answer is: {answer}'
+
+
+def test_a_reply_carries_its_evidence(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
+    reply = corpus.ask("How long are returns accepted?", k=1)
+    assert reply.answer == "7 days"
+    evidence = reply.evidence
+    assert evidence is not None
+    assert (evidence.quote, evidence.path) == ("Returns are accepted for 7 days.", "docs/guide.md")
+    assert evidence.heading == "Shop > Returns"
+    assert (folder / "guide.md").read_bytes()[evidence.start : evidence.stop] == b"Returns are accepted for 7 days."
+    assert (evidence.verified, evidence.origin) == (True, "same")
+    (attempt,) = reply.attempts
+    assert attempt.tokens.restored > 150
+    assert attempt.kept
+
+
+def test_a_quote_from_html_names_source_bytes(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, saying("The pump holds 40 litres & more.", "40"))
+    evidence = corpus.ask("How many litres does the pump hold?", k=1).evidence
+    assert evidence is not None
+    source = (folder / "page.html").read_bytes()[evidence.start : evidence.stop]
+    assert source == b"The <b>pump</b> holds&nbsp;40&thinsp;litres &amp; more."
+    assert evidence.verified
+
+
+def test_whatever_the_model_says_a_quote_is_a_sentence_of_the_window(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, "made up nonsense")
+    for question in ("returns fee", "cutoff monday", "pump litres"):
+        for attempt in corpus.ask(question, k=3, votes=True).attempts:
+            if attempt.evidence is not None:
+                assert attempt.evidence.verified
+                assert attempt.evidence.quote in normalised(attempt.hit.text)
+
+
+def test_not_stated_goes_on_to_the_next_window(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, f' The passage says: "{NOT_STATED}"\n')
+    reply = corpus.ask("shop returns cutoff pump", k=3)
+    assert (reply.answer, reply.evidence) == (None, None)
+    assert len(reply.attempts) == 3
+    assert {attempt.answer for attempt in reply.attempts} == {None}
+
+
+def test_a_file_that_changed_or_went_is_told(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
+    states = []
+    for text in ("another text", None):
+        if text is None:
+            (folder / "guide.md").unlink()
+        else:
+            (folder / "guide.md").write_text(text)
+        evidence = corpus.ask("How long are returns accepted?", k=1).evidence
+        assert evidence is not None
+        assert evidence.verified
+        states.append(evidence.origin)
+    assert states == ["changed", "gone"]
+
+
+def test_a_quote_is_checked_in_the_kept_source(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    hit = corpus.find("restocking fee", k=1)[0]
+    start = (folder / "guide.md").read_bytes().index(b"Returns are")
+    assert stands_at(corpus.shelf, hit.document, start, start + 32, "Returns  are accepted\nfor 7 days.")
+    assert not stands_at(corpus.shelf, hit.document, start, start + 32, "Returns are accepted for 8 days.")
+    assert not stands_at(corpus.shelf, hit.document, start + 1, start + 33, "Returns are accepted for 7 days.")
+    corpus.shelf.sources.remove(hit.document.sha256)
+    assert not stands_at(corpus.shelf, hit.document, start, start + 32, "Returns are accepted for 7 days.")
+
+
+def test_votes(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
+    reply = corpus.ask("shop returns cutoff pump", k=3, votes=True)
+    assert len(reply.attempts) == 3
+    first, second, third = (
+        replace(attempt, answer=answer, evidence=reply.evidence)
+        for attempt, answer in zip(reply.attempts, ("9", "the 7 days.", "7 Days"), strict=True)
+    )
+    combined = combine("q", [first, second, third])
+    assert (combined.answer, combined.votes) == ("the 7 days.", 2)
+    assert combine("q", [first, second]).answer == "9"
+    assert combine("q", []).answer is None
+
+
+def test_keys_of_answers() -> None:
+    assert key_of(" The  Answer. ") == key_of("answer") == "answer"
+    assert key_of("7 days") != key_of("8 days")
+
+
+def test_questions_that_cannot_be_asked(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    with pytest.raises(UsageError):
+        corpus.ask(" ")
+    stored = corpus.shelf.stored()
+    with pytest.raises(WindowOverflow):
+        corpus.ask("returns " * 400)
+    assert corpus.shelf.stored() == stored
+    assert corpus.ask("zzzz").attempts == ()
+
+
+def test_the_restored_answer_is_that_of_a_window_read_anew(tmp_path: Path, folder: Path) -> None:
+    def ask(store: str) -> object:
+        with AgentMemory(tmp_path / store, FakeEngine(window=2048)) as memory:
+            corpus = Corpus(memory, window=160, overlap=0)
+            corpus.add([folder])
+            reply = corpus.ask("returns fee", k=2, votes=True)
+            return [(a.answer, a.evidence, a.confidence) for a in reply.attempts]
+
+    assert ask("one") == ask("one") == ask("two")
+
+
+# --- the choice -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text(alphabet="ab ", max_size=6), min_size=1, max_size=8, unique=True), st.integers(0, 99))
+def test_a_choice_is_always_one_of_the_texts(texts: list[str], weights: int) -> None:
+    engine = FakeEngine(window=256, weights=str(weights))
+    logits = engine.extend([1, 2, 3])
+    offered = [f"{text}|" for text in texts]
+    choice = choose(engine, logits, offered)
+    assert bytes(engine.tokens[3:]).decode() == offered[choice.index]
+    assert 0 < choice.probability <= 1
+    assert choice.asked < len(texts) or len(texts) == 1
+
+
+def test_the_models_likeliest_way_is_taken() -> None:
+    engine = FakeEngine(window=256, replies=script("beta|"))
+    logits = engine.extend([*b"q", 259])
+    choice = choose(engine, logits, ["alpha|", "beta|", "bets|", "gamma|"])
+    assert choice.index == 1
+    assert choice.asked == 2
+    assert np.array_equal(choice.logits, engine._logits())
+
+
+def test_a_bonus_outweighs_the_model_where_it_is_large() -> None:
+    for bonus, wanted in (([0.0, 0.0], 0), ([0.0, 50.0], 1)):
+        engine = FakeEngine(window=256, replies=script("alpha|"))
+        logits = engine.extend([*b"q", 259])
+        assert choose(engine, logits, ["alpha|", "beta|"], bonus).index == wanted
+
+
+def test_shared_words_count_by_how_rare_they_are() -> None:
+    texts = ["The fee of readers is high.", "The reader is red.", "Nothing."]
+    fee, reader, nothing = shares_of(["fee", "reader"], texts)
+    assert fee == pytest.approx(1.0)
+    assert 0 < reader < 0.5
+    assert nothing == 0
+    assert shares_of([], texts) == [0.0, 0.0, 0.0]
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One is here. Two is there! Three?", ["One is here.", "Two is there!", "Three?"]),
+        ("Use e.g. Debian. Dr. Smith said so.", ["Use e.g. Debian.", "Dr. Smith said so."]),
+        ("Wrapped\nover lines. Next\n\nNew paragraph", ["Wrapped over lines.", "Next", "New paragraph"]),
+        ("- first\n- second\n", ["- first", "- second"]),
+        ("Version 1.5 is out.", ["Version 1.5 is out."]),
+        ("これは文です。次の文。", ["これは文です。", "次の文。"]),
+        (" \n ", []),
+    ],
+)
+def test_sentences(text: str, found: list[str]) -> None:
+    assert [item.text for item in sentences(text)] == found
+
+
+def test_lines_of_code() -> None:
+    assert [item.text for item in sentences("def f():\n    return 1. \n", code=True)] == ["def f():", "return 1."]
+
+
+@given(st.text(alphabet=st.sampled_from("ab. \nAé!-"), max_size=1500))
+def test_sentences_stand_where_they_say_and_are_short(text: str) -> None:
+    before = 0
+    for item in sentences(text):
+        assert before <= item.start < item.stop <= len(text)
+        assert normalised(text[item.start : item.stop]) == item.text
+        assert item.stop - item.start <= MAX_QUOTE
+        before = item.stop

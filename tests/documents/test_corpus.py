@@ -1,0 +1,351 @@
+"""Adding, finding, retiring and resuming, on the fake engine."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentkv import AgentMemory, BlockStore, Cancellation, Exactness, FakeEngine
+from agentkv.documents import Corpus, find, find_shelf, shelves
+from agentkv.errors import (
+    Cancelled,
+    InexactBlock,
+    InvalidDocument,
+    OverBudget,
+    UnknownCorpus,
+    UsageError,
+    WindowOverflow,
+)
+from agentkv.store import corpora
+from agentkv.store.budget import stored_bytes
+
+from .conftest import GUIDE
+
+
+def ids(corpus: Corpus) -> list[str]:
+    return [window.block_id for record in corpus.shelf.all().values() for window in record.windows]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Every file of a store that a crash must not change, by its place."""
+    parts = ("manifests", "segments", "documents/corpora", "documents/files", "documents/sources")
+    return {str(f.relative_to(root)): f.read_bytes() for part in parts for f in (root / part).rglob("*") if f.is_file()}
+
+
+def test_every_window_is_stored_and_none_is_named(corpus: Corpus, folder: Path) -> None:
+    report = corpus.add([folder])
+    assert report.read == len(ids(corpus)) == report.plan.n_windows > 3
+    assert all(corpus.memory.store.exists(block_id) for block_id in ids(corpus))
+    assert corpus.memory.names() == []
+    assert [d.path for d in sorted(corpus.shelf.all().values(), key=lambda d: d.path)] == [
+        "docs/deep/trains.rst",
+        "docs/guide.md",
+        "docs/page.html",
+    ]
+
+
+def test_windows_are_exact_by_config_and_a_sample_is_probed(
+    corpus: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentkv.documents.reading.SAMPLED", 2)
+    corpus.add([folder])
+    manifests = [corpus.memory.store.manifest(block_id) for block_id in ids(corpus)]
+    levels = {m.block_id: m.exactness for m in manifests if m is not None}
+    sampled = {block_id for block_id in levels if int(block_id[:8], 16) % 2 == 0}
+    assert levels == {
+        block_id: Exactness.EXACT if block_id in sampled else Exactness.EXACT_BY_CONFIG for block_id in levels
+    }
+    assert len(levels) == len(manifests)
+
+
+def test_what_is_not_exact_is_not_stored(tmp_path: Path, folder: Path) -> None:
+    engine = FakeEngine(window=2048, diverge_after=5)
+    with AgentMemory(tmp_path / "store", engine) as memory:
+        corpus = Corpus(memory, window=160, overlap=0)
+        with pytest.raises(InexactBlock):
+            corpus.add([folder])
+        assert corpus.shelf.stored() == set()
+        assert corpus.find("returns")
+
+
+def test_unchanged_files_cost_a_hash(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    before = contents(corpus.memory.store.root)
+    decoded = corpus.memory.engine.counters.decoded
+    report = corpus.add([folder])
+    assert (report.read, len(report.plan.unchanged), report.plan.planned) == (0, 3, ())
+    assert corpus.memory.engine.counters.decoded == decoded
+    assert contents(corpus.memory.store.root) == before
+
+
+def test_changed_files_are_cut_anew_and_gone_ones_retired(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    old = set(ids(corpus))
+    (folder / "guide.md").write_text(GUIDE.replace("seven", "7").replace("7 days", "30 days"))
+    (folder / "page.html").unlink()
+    (folder / "new.txt").write_text("A new file about gardens.")
+    report = corpus.add([folder])
+    changes = {item.record.path: item.change for item in report.plan.planned}
+    assert changes == {"docs/guide.md": "changed", "docs/new.txt": "new"}
+    assert [record.path for record in report.plan.removed.values()] == ["docs/page.html"]
+    now = set(ids(corpus))
+    assert report.retired_blocks == len(old - now) > 0
+    assert not any(corpus.memory.store.exists(block_id) for block_id in old - now)
+    assert corpus.find("how long are returns accepted?")[0].text.count("30 days") == 1
+    assert corpus.find("pump litres") == []
+    assert len(list(corpus.shelf.sources.digests())) == 3
+
+
+def test_a_file_that_is_only_filtered_out_stays(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    report = corpus.add([folder], include=["*.md"])
+    assert report.plan.removed == {}
+    assert len(corpus.shelf.all()) == 3
+
+
+def test_another_window_size_cuts_everything_anew(memory: AgentMemory, corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    old = set(ids(corpus))
+    wider = Corpus(memory, window=400)
+    assert (wider.record.window, wider.record.overlap) == (400, 96)
+    report = wider.add([folder])
+    assert len(report.plan.planned) == 3
+    assert not any(memory.store.exists(block_id) for block_id in old - set(ids(wider)))
+    assert Corpus(memory).record == wider.record
+
+
+def test_a_window_that_two_corpora_have_stays_for_the_other(memory: AgentMemory, folder: Path) -> None:
+    one, two = Corpus(memory, "one", window=160, overlap=0), Corpus(memory, "two", window=160, overlap=0)
+    one.add([folder])
+    assert two.add([folder]).read == 0
+    assert one.shelf.remove() == 0
+    assert all(memory.store.exists(block_id) for block_id in ids(two))
+    assert two.find("returns")
+    shared = set(ids(two))
+    assert two.shelf.remove() == len(shared)
+    assert [shelf.record for shelf in shelves(memory.store)] == []
+    assert list(two.shelf.sources.digests()) == []
+
+
+def test_pinned_named_and_parent_blocks_are_not_removed(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    (folder / "page.html").unlink()
+    (record,) = [record for record in corpus.shelf.all().values() if record.path == "docs/page.html"]
+    kept = record.windows[0].block_id
+    corpus.memory.store.pin(kept)
+    corpus.add([folder])
+    assert corpus.memory.store.exists(kept)
+
+
+def test_lazy_windows_are_read_when_first_needed(memory: AgentMemory, folder: Path) -> None:
+    corpus = Corpus(memory, window=160, overlap=0, keep="lazy")
+    assert corpus.add([folder]).read == 0
+    assert corpus.shelf.stored() == set()
+    first = corpus.ask("how long are returns accepted?", k=1)
+    assert [attempt.read_now for attempt in first.attempts] == [True]
+    assert len(corpus.shelf.stored()) == 1
+    again = corpus.ask("how long are returns accepted?", k=1)
+    assert [(attempt.read_now, attempt.kept) for attempt in again.attempts] == [(False, True)]
+    assert (again.answer, again.evidence) == (first.answer, first.evidence)
+
+
+def test_top_keeps_the_windows_used_last(memory: AgentMemory, folder: Path) -> None:
+    corpus = Corpus(memory, window=160, overlap=0, top=2)
+    corpus.add([folder])
+    for question in ("returns restocking fee", "pump litres", "cutoff monday"):
+        used = corpus.ask(question, k=1).attempts[0].hit.window.block_id
+        assert len(corpus.shelf.stored()) <= 2
+        assert used in corpus.shelf.stored()
+
+
+def test_a_bad_file_keeps_no_other_out_and_its_old_version_stays(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    (folder / "guide.md").write_bytes(b"\x89PNG\0\xff\0")
+    (folder / "extra.txt.gz").write_bytes(gzip.compress(b"Packed words about turtles.")[:-5])
+    (folder / "good.txt.gz").write_bytes(gzip.compress(b"Packed words about lizards."))
+    report = corpus.add([folder])
+    assert [type(error) for error in report.plan.failed] == [InvalidDocument, InvalidDocument]
+    assert corpus.find("lizards")
+    assert corpus.find("restocking fee")
+
+
+def test_what_is_passed_over(corpus: Corpus, folder: Path) -> None:
+    (folder / ".hidden.md").write_text("x")
+    (folder / "image.png").write_bytes(b"x")
+    (folder / "_static").mkdir()
+    (folder / "_static" / "a.md").write_text("x")
+    (folder / "link.md").symlink_to(folder / "guide.md")
+    plan = corpus.plan([folder])
+    assert len(plan.planned) == 3
+    assert [path.name for path in plan.passed_over] == ["image.png"]
+    with pytest.raises(UsageError):
+        corpus.plan([folder / "absent"])
+
+
+def test_a_plan_writes_nothing(corpus: Corpus, folder: Path) -> None:
+    before = contents(corpus.memory.store.root)
+    plan = corpus.plan([folder])
+    sample = corpus.sample(plan)
+    assert sample is not None
+    assert sample.n_bytes > 0
+    assert contents(corpus.memory.store.root) == before
+    assert not corpus.exists
+
+
+def test_cancelled_and_gone_on_with(memory: AgentMemory, corpus: Corpus, folder: Path) -> None:
+    cancellation = Cancellation()
+    plan = corpus.plan([folder])
+
+    def on_window(*_: Any) -> None:
+        if len(corpus.shelf.stored()) == 2:
+            cancellation.cancel()
+
+    with pytest.raises(Cancelled):
+        corpus.carry_out(plan, on_window=on_window, cancellation=cancellation)
+    assert len(corpus.shelf.stored()) == 2
+    assert corpus.find("returns")
+    report = corpus.add([folder])
+    assert report.read == len(ids(corpus)) - 2
+
+
+DEPOSIT = """
+import sys
+from agentkv import AgentMemory, FakeEngine
+from agentkv.documents import Corpus
+with AgentMemory(sys.argv[1], FakeEngine(window=2048)) as memory:
+    Corpus(memory, window=160, overlap=16).add([sys.argv[2]])
+print("done")
+"""
+
+
+def test_killed_at_any_moment_and_gone_on_with_gives_the_same_store(tmp_path: Path, folder: Path) -> None:
+    for index in range(6):
+        (folder / f"more{index}.txt").write_text(f"File {index}. " + "Words about rivers and bridges. " * 20)
+    kills = 0
+    for attempt in range(40):
+        process = subprocess.Popen([sys.executable, "-c", DEPOSIT, tmp_path / "killed", folder], stdout=subprocess.PIPE)
+        try:
+            out, _ = process.communicate(timeout=0.5 + 0.12 * attempt)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            continue
+        assert out.strip() == b"done"
+        break
+    assert kills >= 2
+    subprocess.run([sys.executable, "-c", DEPOSIT, tmp_path / "whole", folder], check=True, stdout=subprocess.PIPE)
+    with BlockStore(tmp_path / "killed") as store:
+        assert store.check().damage == ()
+        store.collect()
+        assert store.check().findings == ()
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_budget_stops_reading_and_the_rest_stays_indexed(tmp_path: Path, folder: Path) -> None:
+    with BlockStore(tmp_path / "whole") as store:
+        Corpus(AgentMemory(store, FakeEngine(window=2048)), window=160, overlap=0).add([folder])
+        room = stored_bytes(store.files) * 2 // 3
+    with BlockStore(tmp_path / "store", budget_bytes=room) as store:
+        corpus = Corpus(AgentMemory(store, FakeEngine(window=2048)), window=160, overlap=0)
+        report = corpus.add([folder])
+        assert isinstance(report.stopped, OverBudget)
+        assert 0 < len(corpus.shelf.stored()) < len(ids(corpus))
+        assert corpus.ask("pump litres", k=1).attempts[0].tokens.restored > 0
+
+
+def test_a_window_that_leaves_no_room_is_refused_at_once(tmp_path: Path) -> None:
+    with AgentMemory(tmp_path / "store", FakeEngine(window=1024)) as memory, pytest.raises(WindowOverflow):
+        Corpus(memory, window=900, overlap=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"top": 0}, {"keep": "top"}, {"keep": "lazy", "top": 3}, {"name": " "}, {"window": 10}, {"overlap": 999}],
+)
+def test_settings_that_make_no_sense(memory: AgentMemory, settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Corpus(memory, **settings)
+
+
+def test_removing_by_name_and_folder(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    assert corpus.remove(["docs/deep"]) == (1, 1)
+    assert corpus.find("cutoff") == []
+    with pytest.raises(UsageError):
+        corpus.remove(["docs/deep"])
+
+
+def test_an_unknown_corpus(memory: AgentMemory) -> None:
+    with pytest.raises(UnknownCorpus):
+        Corpus(memory, "nothing").find("x")
+    with pytest.raises(UnknownCorpus):
+        find_shelf(memory.store, "nothing")
+
+
+# --- the store's side -----------------------------------------------------------------------------
+
+
+def test_check_knows_the_places_and_finds_damage_and_repair_moves_it(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    corpus.find("returns")
+    store = corpus.memory.store
+    assert store.check().findings == ()
+    home = store.root / corpora.DOCUMENTS
+    record, source = next((home / "files").rglob("*.json")), next((home / "sources").rglob("*.zst"))
+    for file in (record, source):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    (home / "stranger").write_text("x")
+    report = store.check()
+    assert {finding.path for finding in report.damage} == {record, source}
+    assert {finding.path for finding in report.findings} == {record, source, home / "stranger"}
+    store.repair(report)
+    assert store.check().damage == ()
+    assert not corpus.add([folder]).plan.failed
+    assert len(corpus.find("returns pump cutoff", k=9)) >= 3
+    assert store.check().damage == ()
+
+
+def test_collection_leaves_windows_and_another_process_finds_them(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    store = corpus.memory.store
+    collected = store.collect(min_age_s=0)
+    assert collected.segments == 0
+    with BlockStore(store.root) as other:
+        hit = find(find_shelf(other, "documents"), "restocking fee", k=1)[0]
+        assert other.exists(hit.window.block_id)
+
+
+def test_no_time_is_kept(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    before = contents(corpus.memory.store.root)
+    later = time.time() + 5000
+    for file in folder.rglob("*"):
+        if file.is_file():
+            os.utime(file, (later, later))
+    corpus.add([folder])
+    assert contents(corpus.memory.store.root) == before
+
+
+def test_an_answer_does_not_need_a_window_kept(tmp_path: Path, folder: Path) -> None:
+    with BlockStore(tmp_path / "store", budget_bytes=1000) as store:
+        corpus = Corpus(AgentMemory(store, FakeEngine(window=2048)), window=160, overlap=0, keep="lazy")
+        corpus.add([folder])
+        (attempt,) = corpus.ask("pump litres", k=1).attempts
+        assert (attempt.kept, attempt.read_now, attempt.tokens.restored) == (False, False, 0)
+        assert corpus.shelf.stored() == set()
+    with AgentMemory(tmp_path / "roomy", FakeEngine(window=2048)) as memory:
+        roomy = Corpus(memory, window=160, overlap=0)
+        roomy.add([folder])
+        (kept,) = roomy.ask("pump litres", k=1).attempts
+        assert (kept.answer, kept.confidence) == (attempt.answer, attempt.confidence)
