@@ -88,8 +88,19 @@ class Blocks:
         return links
 
     def tokens_of(self, manifest: Manifest) -> tuple[int, ...]:
-        """All ids of the block, its parents' first."""
-        return tuple(token for link in self.chain(manifest) for token in link.tokens)
+        """All ids of the block, its parents' first, also where these are all that is left of them.
+
+        Raises UnknownBlock, CorruptBlock.
+        """
+        parts = [manifest.tokens]
+        parent_id = manifest.parent_id
+        while parent_id is not None:
+            ancestor = self.store.ancestor(parent_id)
+            if ancestor is None:
+                raise UnknownBlock(parent_id, "It is the parent of a block; deposit the text again.")
+            parts.append(ancestor.tokens)
+            parent_id = ancestor.parent_id
+        return tuple(token for part in reversed(parts) for token in part)
 
     # --- deposit ----------------------------------------------------------------------------------
 
@@ -112,18 +123,19 @@ class Blocks:
         if not len(tokens):
             raise UsageError("a block has at least one token")
         identity = self.id_of(tokens, parent.block_id if parent else None)
-        known = None if self._is_of_unknown_hand(identity) else self._sound(identity)
+        known = None if self.is_of_unknown_hand(identity) else self.sound(identity)
         if known is not None and (allow_inexact or known.exactness is not Exactness.INEXACT):
             return Deposit(known, created=False)
         check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
         with self.exclusive():
             return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
 
-    def _is_of_unknown_hand(self, identity: str) -> bool:
+    def is_of_unknown_hand(self, identity: str) -> bool:
+        """Whether the block came in a pack without a trusted signature."""
         record = self.store.imported(identity)
         return record is not None and record.decision != "trusted"
 
-    def _sound(self, identity: str) -> Manifest | None:
+    def sound(self, identity: str) -> Manifest | None:
         """The stored block if every file of it is whole; a damaged one counts as none, so that a deposit mends it."""
         try:
             return self.store.verify(identity, deep=False)
@@ -174,7 +186,7 @@ class Blocks:
         )
         if cancellation is not None and cancellation.requested:
             raise Cancelled("a deposit")
-        foreign = self._is_of_unknown_hand(identity)
+        foreign = self.is_of_unknown_hand(identity)
         created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments}, replace=foreign)
         if foreign:
             self.store.forget_import(identity)
@@ -230,15 +242,20 @@ class Blocks:
 
     # --- a prompt in parts ------------------------------------------------------------------------
 
-    def stored_chain(self, parts: Sequence[Sequence[int]]) -> list[Manifest]:
-        """The longest stored chain that is a prefix of ``parts``: decided on ids, part by part, never on text."""
-        links: list[Manifest] = []
+    def ids_of(self, parts: Sequence[Sequence[int]]) -> list[str]:
+        """The ids of a chain of these parts, first to last; nothing has to be stored."""
+        ids: list[str] = []
         for part in parts:
-            found = self.store.manifest(self.id_of(part, links[-1].block_id if links else None)) if part else None
-            if found is None:
-                break
-            links.append(found)
-        return links
+            ids.append(self.id_of(part, ids[-1] if ids else None))
+        return ids
+
+    def stored_chain(self, parts: Sequence[Sequence[int]]) -> list[Manifest]:
+        """The stored blocks of the longest chain that is a prefix of ``parts``: decided on ids, never on text.
+
+        A block that was evicted before those behind it is left out.
+        """
+        found = (self.store.manifest(identity) for identity in self.ids_of(parts))
+        return [manifest for manifest in found if manifest is not None]
 
     def reprove(self, manifest: Manifest) -> bool:
         """Whether the stored state still continues as at deposit: the probe repeated, no prefill."""

@@ -10,18 +10,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from agentkv import threads
 from agentkv.blocks import Blocks, Deposit
+from agentkv.checkpoints import Checkpoints, Division, begins_with_opening, divide
 from agentkv.engine.base import Cancellation, Engine, Sampling
+from agentkv.engine.embed import Embedder, open_embedder
 from agentkv.engine.generate import check_window
-from agentkv.engine.prompt import Message, Prompt, PromptBuilder
+from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
+from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256
-from agentkv.records import Decision, NamedBlock, Turn
+from agentkv.records import Decision, NamedBlock, SelfTest, Turn
 from agentkv.router.base import NONE, Candidate, Classifier
 from agentkv.router.decision import Fallback
 from agentkv.router.evaluate import Labelled
@@ -30,6 +35,7 @@ from agentkv.router.log import DecisionLog
 from agentkv.router.routing import Pick, Progress, Routing, Within
 from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
+from agentkv.threads import Thread
 from agentkv.turn import TurnInProgress
 
 __all__ = ["DEFAULT_PREFIX", "AgentMemory", "Pick", "Within"]
@@ -46,8 +52,9 @@ class AgentMemory:
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
     name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`. ``prefix`` is the agent's system
     text, read before every manual. ``fallback`` is what is done with a pick that is no live label; each decision is
-    appended to ``decisions``, by default a log in the store's folder. Other keywords go to
-    :class:`~agentkv.engine.settings.EngineSettings`.
+    appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut so that, on a
+    CPU, reading them turn by turn gives the bits of reading them at once, for up to 11 tokens more a turn; see
+    :func:`agentkv.checkpoints.divide`. Other keywords go to :class:`~agentkv.engine.settings.EngineSettings`.
 
     >>> from agentkv import AgentMemory, FakeEngine
     >>> import tempfile
@@ -68,6 +75,8 @@ class AgentMemory:
         classifier: Classifier | None = None,
         fallback: Fallback = Fallback.NO_BLOCK,
         decisions: DecisionLog | None = None,
+        embedder: str | Path | Embedder | None = None,
+        one_pass: bool = False,
         **settings: Any,
     ) -> None:
         self.store = store if isinstance(store, BlockStore) else BlockStore(store)
@@ -75,8 +84,11 @@ class AgentMemory:
         self.engine = _open_engine(model, settings)
         self.prefix = prefix
         self.blocks = Blocks(self.engine, self.store)
+        self.checkpoints = Checkpoints(self.blocks)
+        self._alignment = self.engine.alignment if one_pass else 1
         self._prompts = PromptBuilder(self.engine)
-        self.routing = Routing(self.blocks, classifier, fallback, decisions)
+        self._owns_embedder = isinstance(embedder, str | Path)
+        self.routing = Routing(self.blocks, classifier, fallback, decisions, open_embedder(embedder))
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -85,9 +97,11 @@ class AgentMemory:
         self.close()
 
     def close(self) -> None:
-        """Close the engine if this memory opened it."""
+        """Close the engine and the embedder if this memory opened them."""
         if self._owns_engine:
             self.engine.close()
+        if self._owns_embedder:
+            self.routing.close_embedder()
 
     # --- deposit ----------------------------------------------------------------------------------
 
@@ -215,6 +229,11 @@ class AgentMemory:
         return self.routing.deposit_cards()
 
     @property
+    def call_form(self) -> CallForm:
+        """How this model writes a call of a tool."""
+        return self._prompts.calls
+
+    @property
     def classifier(self) -> Classifier:
         """The router's classifier."""
         return self.routing.classifier
@@ -238,15 +257,23 @@ class AgentMemory:
         grammar: str | None = None,
         logprobs: bool = False,
         cancellation: Cancellation | None = None,
+        system: str = "",
+        tools: Sequence[Schema] = (),
+        keep: bool = False,
     ) -> Turn:
         """Answer one question and return the turn's whole record.
 
         ``skill``: a stored name, None for no block, by default whatever the router picks, or :class:`Within` a skill
         what it picks there (so too for the name of a skill that was stored in parts). ``graft=False`` reads
-        the manual instead of restoring it: the same prompt, the same ids, for comparison. Raises UnknownSkill,
-        WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
+        the manual instead of restoring it: the same prompt, the same ids, for comparison. ``system`` is put behind
+        the agent prefix and before every manual, and ``tools`` are taught there, in the model's own form.
+
+        ``question`` may be a whole conversation; what an earlier turn of it has kept is restored. ``keep`` keeps this
+        turn's state, so that the next one, in whatever process, reads only its new tokens; where it cannot be kept, the
+        record says why (``not_kept``). Raises UnknownSkill, WindowOverflow (before anything is decoded), CorruptBlock,
+        InvalidGrammar, Cancelled.
         """
-        turn = self._turn(question, skill, graft)
+        turn = self._turn(question, skill, graft, system, tools, keep)
         for _ in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             pass
         return turn.record()
@@ -263,37 +290,87 @@ class AgentMemory:
         grammar: str | None = None,
         logprobs: bool = False,
         cancellation: Cancellation | None = None,
+        system: str = "",
+        tools: Sequence[Schema] = (),
+        keep: bool = False,
     ) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
-        turn = self._turn(question, skill, graft)
+        turn = self._turn(question, skill, graft, system, tools, keep)
         for piece in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             if piece.text:
                 yield piece.text
         yield turn.record()
 
+    # --- threads ----------------------------------------------------------------------------------
+
+    def thread(self, thread_id: str, *, entry: int | None = None) -> Thread:
+        """The conversation of that name as it is in the store, or a new one, which is stored with its first turn.
+
+        ``entry``: as it was at that entry of its log. Raises CorruptThread.
+        """
+        return Thread(self, thread_id, entry)
+
+    def threads(self) -> list[str]:
+        """The names of the stored conversations, sorted."""
+        return threads.names(self.store)
+
+    def remove_thread(self, thread_id: str) -> int:
+        """Delete a conversation with the states that only it uses; how many blocks went. Raises UnknownThread."""
+        return threads.remove(self.store, thread_id)
+
+    # --- how a turn is put together ---------------------------------------------------------------
+
     def _turn(
-        self, question: str | Sequence[Message], skill: str | Pick | Within | None, graft: bool
+        self,
+        question: str | Sequence[Message],
+        skill: str | Pick | Within | None,
+        graft: bool,
+        system: str,
+        tools: Sequence[Schema],
+        keep: bool,
     ) -> TurnInProgress:
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
         return TurnInProgress(
             self.blocks,
-            messages[-1].content if messages else "",
+            next((message.content for message in reversed(messages) if message.role == "user"), ""),
             decide=lambda asked: self.routing.decide(asked, skill),
-            build=lambda pick: self.prompt(messages, pick),
+            build=lambda pick: self._divided(self.prompt(messages, pick, system=system, tools=tools), messages),
             graft=graft,
+            checkpoints=self.checkpoints if keep else None,
         )
 
-    def prompt(self, messages: Sequence[Message], name: str | None) -> Prompt:
+    def _divided(self, prompt: Prompt, messages: Sequence[Message]) -> tuple[Division, tuple[str, ...]]:
+        roles = [message.role for message in messages]
+        return divide(prompt, roles, opens=self._opens, alignment=self._alignment), prompt.stops
+
+    @cached_property
+    def _opens(self) -> bool:
+        """Whether this model's answers are read again behind what asked for them."""
+        said = [Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
+        return begins_with_opening(self._prompts.build("", "", said))
+
+    def self_test(self, cancellation: Cancellation | None = None) -> SelfTest:
+        """Prove that this model and these settings are exact, once for each store; what ``keep`` rests on.
+
+        The first turn that keeps something does it otherwise, after its answer: about 200 decoding steps. Raises
+        InexactBlock, Cancelled.
+        """
+        with self.blocks.exclusive():
+            return self.checkpoints.self_test(cancellation)
+
+    def prompt(
+        self, messages: Sequence[Message], name: str | None, *, system: str = "", tools: Sequence[Schema] = ()
+    ) -> Prompt:
         """The ids of a turn behind the block ``name``, or behind the agent prefix alone. Raises UnknownSkill."""
-        prompt = self._prompts.build(self.prefix, "", messages)
+        prompt = self._prompts.build(self.prefix + system, "", messages, tools=tools)
         if name is None:
             return prompt
         manifest = self.routing.manifest(name)
-        if manifest.n_tokens - len(manifest.tokens) == len(prompt.prefix):
-            return Prompt(prompt.prefix, manifest.tokens, prompt.turn, prompt.stops)
+        if not (system or tools) and manifest.n_tokens - len(manifest.tokens) == len(prompt.prefix):
+            return dataclasses.replace(prompt, manual=manifest.tokens)
         chain = self.blocks.chain(manifest)
         manual, *references = [link.tokens for link in chain[1:] or chain]
-        return Prompt(prompt.prefix, manual, prompt.turn, prompt.stops, reference=sum(references, ()))
+        return dataclasses.replace(prompt, manual=manual, reference=sum(references, ()))
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,53 @@ class Import(Record):
     decision: Literal["trusted", "unknown-key", "unsigned"]
 
 
+class Ancestor(Record):
+    """What is left of an evicted block that others stand behind: its ids, without its state.
+
+    A block holds the segments of all its parents, but its own ids only; those before them are here. ``n_tokens`` counts
+    the parents' too.
+    """
+
+    format: Literal[1] = 1
+    block_id: Sha256
+    parent_id: Sha256 | None
+    fingerprint_id: Sha256
+    tokens: Annotated[tuple[TokenId, ...], Field(min_length=1)]
+    n_tokens: Annotated[int, Field(ge=1, le=2**31)]
+
+
+class SelfTest(Record):
+    """That a configuration was seen to be exact on this machine: what ``exact_by_config`` rests on.
+
+    At each of ``lengths`` (tokens), ``steps`` greedy steps behind a restored state gave the logits of the uninterrupted
+    run, bit for bit, and the restored state was captured again as the same bytes.
+    """
+
+    format: Literal[1] = 1
+    fingerprint_id: Sha256
+    steps: Annotated[int, Field(ge=48, le=4096)]
+    lengths: Annotated[tuple[Annotated[int, Field(ge=1, le=2**31)], ...], Field(min_length=2)]
+
+
+class ThreadEntry(Record):
+    """One entry of a thread's log: a turn, or, without ``question``, a move to an earlier one (a rewind).
+
+    ``seq`` counts the entries from 1; ``after`` is the entry that this one follows, 0 for the beginning: so what was
+    rewound is still there, beside what came after it. ``skill``: whose manual the answer was given behind, or None.
+    ``checkpoint``: the block that holds the state in front of the answer, or None where it was not kept.
+    """
+
+    format: Literal[1] = 1
+    thread_id: Annotated[str, Field(min_length=1, max_length=512)]
+    seq: Annotated[int, Field(ge=1, le=2**31)]
+    after: Annotated[int, Field(ge=0, le=2**31)]
+    question: str | None
+    answer: str | None
+    skill: str | None
+    finish: Literal["stop", "length", "stop_string"] | None
+    checkpoint: Sha256 | None
+
+
 class StoreSettings(Record):
     """What holds for a store whoever opens it. ``budget_bytes``: bytes on disk that eviction keeps to, or None."""
 
@@ -206,23 +253,28 @@ class TokenCounts(Record):
 
 
 class Timings(Record):
-    """Milliseconds of one turn by stage."""
+    """Milliseconds of one turn by stage; ``keep``: storing the checkpoint, after the answer."""
 
     route: float = 0.0
     restore: float = 0.0
     prefill: float = 0.0
     generate: float = 0.0
+    keep: float = 0.0
 
     @property
     def total(self) -> float:
         """Sum of the stages."""
-        return self.route + self.restore + self.prefill + self.generate
+        return self.route + self.restore + self.prefill + self.generate + self.keep
 
 
 class Turn(Record):
     """The record of one answered request.
 
-    ``not_restored``: why some of prefix and manual was read instead of restored; None when all of it was restored.
+    ``block_id``: the block that was restored, a checkpoint of this conversation among them; ``exactness`` is its.
+    ``not_restored``: why some of prefix and manual was read instead of restored, or which checkpoint was passed over;
+    None when all of it was restored. ``checkpoint``: the block by which the next turn may go on, where it was asked
+    for; ``deposited``: tokens that it holds beyond what was restored, 0 if it was there; ``not_kept``: why there is
+    none.
     ``logprobs``: natural-log probability of each token before sampling, where asked for.
     """
 
@@ -238,3 +290,6 @@ class Turn(Record):
     logits_sha256: Sha256
     token_ids: tuple[TokenId, ...]
     logprobs: tuple[float, ...] | None = None
+    checkpoint: Sha256 | None = None
+    deposited: Count = 0
+    not_kept: str | None = None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -340,14 +339,13 @@ def test_a_block_evicted_between_lookup_and_graft_is_a_miss(
     expected = memory.ask("Code?", skill="site-3")
     other = BlockStore(memory.store.root)
     here = AgentMemory(memory.store.root, memory.engine)
-    found = here.blocks.stored_chain
+    graft = here.blocks.graft
 
-    def stored_chain(parts: Sequence[Sequence[int]]) -> list[Manifest]:
-        chain = found(parts)
+    def evicted(manifest: Manifest) -> None:
         other.evict(0)
-        return chain
+        graft(manifest)
 
-    monkeypatch.setattr(here.blocks, "stored_chain", stored_chain)
+    monkeypatch.setattr(here.blocks, "graft", evicted)
     turn = here.ask("Code?", skill="site-3")
     assert (turn.not_restored, turn.tokens.restored, turn.block_id) == ("the block was removed just now", 0, None)
     assert turn.logits_sha256 == expected.logits_sha256

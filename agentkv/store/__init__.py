@@ -14,6 +14,9 @@ catalog.py           BlockStore: blocks, names, marks                    <- what
 │   ├── listing.py       every entry of its folders: the store's, or a finding
 │   └── findings.py      what can be wrong with one file
 ├── repair.py        moving aside what is damaged
+├── adapters.py      what adapters keep beside the blocks
+├── corpora.py       what corpora of documents keep beside the blocks
+├── solutions.py     what the flywheel keeps beside the blocks
 ├── uses.py          hits and last use
 ├── workers.py       threads
 ├── segments.py      SegmentStore protocol, FileSegmentStore

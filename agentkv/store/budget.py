@@ -1,8 +1,11 @@
 """Which blocks go when a store is over its budget: the least recently used first, children before parents.
 
 Knows sizes, uses, pins and parents. A block counts with its manifest and with those segments that no other block
-needs; its parents stay as long as it does, because it cannot be read without them. Never goes: a pinned block, a
-parent of one, and what a deposit under way has just added. With a block go the names that point at it.
+needs. A block holds its parents' segments too, so its parents could go before it without freeing much; they stay as
+long as it does. But for one kind: a block without a name, behind another, that holds state which no other block holds
+(an older checkpoint of a conversation, on a model with a sliding window or a recurrent state) goes when its turn
+comes, and leaves its ids to those behind it. Never goes: a pinned block, a parent of one, and what a deposit under way
+has just added. With a block go the names that point at it.
 """
 
 from __future__ import annotations
@@ -10,19 +13,22 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from agentkv.errors import StoreError
+from agentkv.errors import StoreError, StoreFull
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
-from agentkv.store.format import Summary, name_key
+from agentkv.store.format import Summary, encode_ancestor, name_key
 from agentkv.store.uses import Use, Uses
 
 
 @dataclass(frozen=True)
 class Victim:
-    """A block that goes. ``last``: its last use, or its deposit, in seconds since 1970; ``bytes``: what that frees."""
+    """A block that goes. ``last``: its last use, or its deposit, in seconds since 1970; ``bytes``: what that frees.
+
+    ``bytes`` is less what its ids take up where they have to stay.
+    """
 
     block_id: str
     names: tuple[str, ...]
@@ -52,8 +58,9 @@ class Eviction:
 
 
 def stored_bytes(files: StoreFiles) -> int:
-    """Bytes of all segments and manifests: what a budget bounds."""
-    return sum(n_bytes for folder in (files.manifests.sizes(), files.segments.all()) for _, n_bytes in folder)
+    """Bytes of all segments, manifests and ids of evicted parents: what a budget bounds."""
+    folders = (files.manifests.sizes(), files.ancestors.sizes(), files.segments.all())
+    return sum(n_bytes for folder in folders for _, n_bytes in folder)
 
 
 def plan(files: StoreFiles, uses: Uses, budget: int, protected: Collection[str] = ()) -> Eviction:
@@ -69,15 +76,26 @@ def evict(files: StoreFiles, uses: Uses, eviction: Eviction) -> None:
 
 
 def take_away(files: StoreFiles, block_ids: Sequence[str]) -> None:
-    """Remove blocks, in this order, with the segments that no other needs; the caller holds the lock alone."""
+    """Remove blocks, in this order, with what no other needs; the caller holds the lock alone.
+
+    The ids of those that others stand behind stay.
+    """
     intent = gc.Intent(files)
     if files.lock.is_alone:  # else a deposit may be about to use a segment, and only their age protects them
         with contextlib.suppress(StoreError):  # a full disk must not keep anybody from making room
             intent.declare({digest for block_id in block_ids for digest in _segments_of(files, block_id)})
     try:
+        parents = _parents(files)
+        children = Counter(parent for parent in parents.values() if parent)
         for block_id in block_ids:
+            if children[block_id]:
+                if not _keep_ids(files, block_id):
+                    continue
+            elif (parent := parents.get(block_id)) is not None:
+                children[parent] -= 1
             remove(files, block_id)
         if files.lock.is_alone:
+            gc.sweep_ancestors(files)
             needed = files.referenced()
             for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
                 files.segments.remove(digest)
@@ -87,6 +105,23 @@ def take_away(files: StoreFiles, block_ids: Sequence[str]) -> None:
             intent.forget()
         raise
     intent.forget()
+
+
+def _parents(files: StoreFiles) -> dict[str, str | None]:
+    """The parent of every block, and of those of which only the ids are left."""
+    found = {item.block_id: item.parent_id for item in files.ancestors.all()}
+    return found | {block_id: summary.parent_id for block_id, summary in files.summaries()}
+
+
+def _keep_ids(files: StoreFiles, block_id: str) -> bool:
+    """Write down the ids of a block that is about to go; False if there is no room even for that, and it stays."""
+    ancestor = files.ancestor_of(block_id)
+    try:
+        if ancestor is not None:
+            files.ancestors.write(block_id, encode_ancestor(ancestor))
+    except StoreFull:
+        return False
+    return True
 
 
 def _segments_of(files: StoreFiles, block_id: str) -> Collection[str]:
@@ -106,56 +141,105 @@ def remove(files: StoreFiles, block_id: str) -> bool:
 
 class _Plan:
     def __init__(self, files: StoreFiles, uses: Uses, protected: Collection[str]) -> None:
+        self._files = files
         self._blocks: dict[str, Summary] = dict(files.summaries())
         self._sizes = dict(files.segments.all())
+        self._ancestors = dict(files.ancestors.sizes())
+        self._parents = _parents(files)
         self._users = Counter(digest for block in self._blocks.values() for digest in block.segments)
-        self._children = Counter(block.parent_id for block in self._blocks.values() if block.parent_id)
         self._names: dict[str, list[str]] = {}
         for named in files.names.all(on_error=lambda _: None):
             self._names.setdefault(named.block_id, []).append(named.name)
         noted = uses.all()
         self._uses = {block_id: noted.get(block_id, Use(0, 0.0)) for block_id in self._blocks}
         self._deposited = {block_id: files.manifests.written_at(block_id) for block_id in self._blocks}
-        self._kept = self._with_parents([*protected, *files.pins.digests()])
+        self._pinned = self._with_parents(files.pins.digests()) | set(protected)
+        self._kept = self._with_parents([*protected, *files.pins.digests()]) & self._blocks.keys()
+        self._gone: set[str] = set()
+        self._children = Counter(parent for parent in self._parents.values() if parent)
+        for block_id in list(self._ancestors):
+            if block_id in self._blocks:
+                del self._ancestors[block_id]
+            elif not self._children[block_id]:
+                del self._ancestors[block_id]
+                self._release(block_id)
 
     def until(self, budget: int) -> Eviction:
         # What no block needs does not count: it goes before any block does.
-        stored = self._bytes_of(self._blocks)
-        kept = self._bytes_of(self._kept)
-        left, victims = stored, []
-        heap = [(self._last(block_id), block_id) for block_id in self._blocks if self._may_go(block_id)]
-        heapq.heapify(heap)
+        ids = sum(self._ancestors.values())
+        stored = self._bytes_of(self._blocks) + ids
+        kept = self._bytes_of(self._kept) + ids
+        left, victims = stored, list[Victim]()
+        heap = self._candidates()
         while left > budget and heap:
             last, block_id = heapq.heappop(heap)
-            block = self._blocks[block_id]
-            freed = block.file_bytes
-            for digest in block.segments:
-                self._users[digest] -= 1
-                if not self._users[digest]:
-                    freed += self._sizes.get(digest, 0)
-            left -= freed
-            names = tuple(sorted(self._names.get(block_id, [])))
-            victims.append(Victim(block_id, names, last, self._uses[block_id].hits, freed))
-            parent = block.parent_id
-            if parent in self._blocks:
-                self._children[parent] -= 1
-                if self._may_go(parent):
+            if block_id not in self._gone:
+                parent = self._blocks[block_id].parent_id
+                freed = self._take(block_id)
+                left -= freed
+                names = tuple(sorted(self._names.get(block_id, [])))
+                victims.append(Victim(block_id, names, last, self._uses[block_id].hits, freed))
+                if parent in self._blocks and self._may_go(parent):
                     heapq.heappush(heap, (self._last(parent), parent))
+            if not heap:  # what was shared by two has become the state of one
+                heap = self._candidates()
         return Eviction(tuple(victims), stored, budget, kept)
 
+    def _candidates(self) -> list[tuple[float, str]]:
+        heap = [(self._last(block_id), block_id) for block_id in self._blocks if self._may_go(block_id)]
+        heapq.heapify(heap)
+        return heap
+
+    def _take(self, block_id: str) -> int:
+        """Take a block out of the plan; the bytes that this frees."""
+        self._gone.add(block_id)
+        freed = self._blocks[block_id].file_bytes
+        for digest in self._blocks[block_id].segments:
+            self._users[digest] -= 1
+            if not self._users[digest]:
+                freed += self._sizes.get(digest, 0)
+        if self._children[block_id]:
+            self._ancestors[block_id] = self._ids_bytes(block_id)
+            return freed - self._ancestors[block_id]
+        return freed + self._release(block_id)
+
+    def _release(self, block_id: str) -> int:
+        """One child less for its parent, whose ids go with the last one, and so on up; the bytes that this frees."""
+        freed, here = 0, block_id
+        while (parent := self._parents.pop(here, None)) is not None:
+            self._children[parent] -= 1
+            if parent not in self._ancestors or self._children[parent]:
+                break
+            freed += self._ancestors.pop(parent)
+            here = parent
+        return freed
+
+    def _ids_bytes(self, block_id: str) -> int:
+        ancestor = self._files.ancestor_of(block_id)
+        return len(encode_ancestor(ancestor)) if ancestor else 0
+
     def _may_go(self, block_id: str) -> bool:
-        return not self._children[block_id] and block_id not in self._kept
+        if block_id in self._gone or block_id in self._pinned:
+            return False
+        return not self._children[block_id] or self._is_superseded(block_id)
+
+    def _is_superseded(self, block_id: str) -> bool:
+        """Whether it is an older checkpoint that holds state of its own."""
+        block = self._blocks[block_id]
+        if block.parent_id is None or block_id in self._names:
+            return False
+        return any(self._users[digest] == 1 and self._sizes.get(digest) for digest in block.segments)
 
     def _last(self, block_id: str) -> float:
         return max(self._uses[block_id].last, self._deposited[block_id])
 
-    def _with_parents(self, block_ids: Collection[str]) -> set[str]:
+    def _with_parents(self, block_ids: Iterable[str]) -> set[str]:
         found: set[str] = set()
         for start in block_ids:
             here: str | None = start
-            while here is not None and here in self._blocks and here not in found:
+            while here is not None and here in self._parents and here not in found:
                 found.add(here)
-                here = self._blocks[here].parent_id
+                here = self._parents[here]
         return found
 
     def _bytes_of(self, block_ids: Collection[str]) -> int:

@@ -8,7 +8,8 @@ other programs change. One object may be used by many threads; after a fork the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,7 @@ from agentkv.errors import (
     UnknownBlock,
     UsageError,
 )
-from agentkv.records import Import, Manifest, NamedBlock, Pin, SegmentRef
+from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SegmentRef, SelfTest
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
 from agentkv.store import format as formats
@@ -142,8 +143,12 @@ class BlockStore(Bounded):
         _require_digest(block_id)
         return self._manifests.read(block_id)
 
-    def put(self, manifest: Manifest, segments: Source, *, replace: bool = False) -> bool:
+    def put(
+        self, manifest: Manifest, segments: Source, *, replace: bool = False, ancestors: Sequence[Ancestor] = ()
+    ) -> bool:
         """Commit a block; False if it was there already.
+
+        ``ancestors``: the ids of parents that are not stored themselves; kept as long as a block stands behind them.
 
         ``segments`` gives the raw bytes by SHA-256, or is called with a reference (in worker threads); it is
         asked only for what is missing or damaged, so a repeated deposit mends a block. A sound block that is
@@ -154,13 +159,22 @@ class BlockStore(Bounded):
         """
         require_marker(self.root)
         data = self._encoded(manifest)
-        created = Deposit(self.files, self._workers).run(manifest, data, segments, replace=replace)
+        deposit = Deposit(self.files, self._workers)
+        created = deposit.run(manifest, data, segments, replace=replace, ancestors=ancestors)
         if self._held is not None:
             self._held.append(manifest.block_id)
             if created:
                 self._created.append(manifest.block_id)
         self._keep_to_budget(manifest.block_id, created)
         return created
+
+    def ancestor(self, block_id: str) -> Ancestor | None:
+        """A block's parent and ids, also where they are all that is left of it; None if there is nothing.
+
+        Raises CorruptBlock, StoreReadError.
+        """
+        _require_digest(block_id)
+        return self.files.ancestor_of(block_id)
 
     def read(self, manifest: Manifest, sink: Sink, *, deep: bool = False) -> None:
         """Hand every segment's raw bytes to ``sink(ref, bytes)``, in worker threads and in no order.
@@ -249,6 +263,19 @@ class BlockStore(Bounded):
         """The blocks whose parent this is, by id. Raises CorruptBlock, StoreReadError."""
         return [child for child, summary in self.files.summaries() if summary.parent_id == block_id]
 
+    def take_away(self, block_ids: Sequence[str]) -> None:
+        """Remove blocks and every segment that no other needs. Waits for readers.
+
+        The ids of those that other blocks stand behind stay, so that these can still be used.
+        """
+        for block_id in block_ids:
+            _require_digest(block_id)
+        with self.files.lock.alone():
+            budgets.take_away(self.files, block_ids)
+        self._uses.forget(block_ids)
+        for block_id in block_ids:
+            self.cache.drop(block_id)
+
     def remove_block(self, block_id: str) -> bool:
         """Forget a block with its names and marks; False if it was not there. Waits for readers.
 
@@ -322,6 +349,19 @@ class BlockStore(Bounded):
         _require_digest(block_id)
         return self.files.imports.read(block_id)
 
+    # --- what a configuration was seen to do ---
+
+    def selftest(self, fingerprint_id: str) -> SelfTest | None:
+        """The recorded self-test of a configuration; a damaged record counts as none."""
+        _require_digest(fingerprint_id)
+        return self.files.selftests.sound(fingerprint_id)
+
+    def set_selftest(self, test: SelfTest) -> None:
+        """Record that a configuration passed. Raises StoreFull, StoreReadError."""
+        require_marker(self.root)
+        with self.files.lock.shared():
+            self.files.selftests.write(test.fingerprint_id, formats.encode_selftest(test))
+
     # --- texts ---
 
     def put_text(self, text: str) -> str:
@@ -390,10 +430,12 @@ class BlockStore(Bounded):
         return self._manifests.sound(block_id)
 
     def _parent_fault(self, manifest: Manifest) -> str | None:
-        parent = self._sound(manifest.parent_id) if manifest.parent_id else None
+        parent = None
+        with contextlib.suppress(CorruptBlock):
+            parent = self.files.ancestor_of(manifest.parent_id) if manifest.parent_id else None
         if parent is None:
             return None
-        if parent.fingerprint.id != manifest.fingerprint.id:
+        if parent.fingerprint_id != manifest.fingerprint.id:
             return "its parent has another fingerprint"
         if parent.n_tokens + len(manifest.tokens) != manifest.n_tokens:
             return f"{parent.n_tokens:,} + {len(manifest.tokens):,} tokens are not {manifest.n_tokens:,}"

@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError
 from agentkv.records import SegmentRef
+from agentkv.store import corpora, solutions, threadlog
+from agentkv.store.adapters import ADAPTERS, DATABASE_SUFFIX, fault
 from agentkv.store.deposit import distinct
 from agentkv.store.files import DECISIONS, ROUTER, SETTINGS, StoreFiles
 from agentkv.store.findings import (
@@ -32,13 +34,14 @@ from agentkv.store.findings import (
     Report,
     fault_of,
     is_absent,
+    lacks_ids,
     lacks_text,
     mismatch,
     record_fault,
     segment_fault,
     tree_bytes,
 )
-from agentkv.store.gc import UNLOCKED_AGE_S
+from agentkv.store.gc import UNLOCKED_AGE_S, needless_ancestors
 from agentkv.store.listing import Entry, Listing
 from agentkv.store.lock import GATE, LOCK
 from agentkv.store.marker import MARKER
@@ -87,6 +90,8 @@ class _Check:
         self._files, self._deep, self._progress, self._workers = files, deep, progress, workers
         self._drafts: dict[tuple[Kind, Path], _Draft] = {}
         self._blocks: dict[str, Link] = {}
+        self._ids: dict[str, Link] = {}  # of blocks that are gone
+        self._gone: set[str] = set()
         self._names: dict[str, set[str]] = {}  # by block
         self._names_of_texts: dict[str, dict[str, str]] = {}  # name by its file's digest, by text
         self._name_files: dict[str, fsio.Identity] = {}
@@ -105,10 +110,14 @@ class _Check:
         # 2. blocks with their segments
         for entry in self._entries(self._files.manifests, of_blocks=True):
             self._block(entry.digest)
+        for entry in self._entries(self._files.ancestors):
+            self._ancestor(entry.digest)
         self._parents()
         # 3. what points at blocks
         self._all_names()
         self._marks()
+        for entry in self._entries(self._files.selftests, sharded=False):
+            self._load(self._files.selftests, entry.digest)
         self._texts(texts)
         self._settings()
         # 4. what nothing needs, what is no part of a store
@@ -159,21 +168,42 @@ class _Check:
             if self._progress is not None:
                 self._progress(min(self._done, self._total), self._total, f"segment {ref.sha256[:12]}")
 
+    def _ancestor(self, block_id: str) -> None:
+        with self._files.lock.shared():
+            loaded = self._load(self._files.ancestors, block_id, [block_id])
+            if is_absent(self._files, block_id):
+                self._gone.add(block_id)
+        if loaded is not None and block_id in self._gone:
+            self._ids[block_id] = Link.of_ids(*loaded)
+
     def _parents(self) -> None:
-        for block_id, block in self._blocks.items():
+        chained = {**self._blocks, **{key: self._ids[key] for key in self._above() & self._ids.keys()}}
+        for block_id, block in chained.items():
             if block.parent_id is None:
                 continue
-            parent, path = self._blocks.get(block.parent_id), self._files.manifests.path(block_id)
+            parent = self._blocks.get(block.parent_id) or self._ids.get(block.parent_id)
+            path = (self._files.ancestors if block_id in self._ids else self._files.manifests).path(block_id)
             if parent is not None:
                 reason = mismatch(block, parent)
                 if reason is not None:
                     self._note(Kind.CORRUPT, path, reason, block.identity[2], [block_id])
                 continue
             with self._files.lock.shared():
-                gone = is_absent(self._files, block.parent_id) and not is_absent(self._files, block_id)
+                gone = lacks_ids(self._files, block.parent_id) and not lacks_ids(self._files, block_id)
             if gone and not self._is_noted(self._files.manifests.path(block.parent_id)):
                 reason = f"its parent {block.parent_id[:12]} is gone, so it cannot be read"
                 self._note(Kind.DANGLING, path, reason, block.identity[2], [block_id])
+
+    def _above(self) -> set[str]:
+        """Every block that another stands behind, whatever is left of it."""
+        found = set[str]()
+        for block in self._blocks.values():
+            here = block.parent_id
+            while here is not None and here not in found:
+                found.add(here)
+                link = self._blocks.get(here) or self._ids.get(here)
+                here = link.parent_id if link else None
+        return found
 
     # --- what points at blocks ---
 
@@ -252,10 +282,23 @@ class _Check:
         files = self._files
         folders = {files.temporaries, files.quarantine, files.root / "segments"}
         folders |= {folder.root for folder in (files.manifests, files.names, files.texts, files.pins, files.imports)}
+        folders |= {files.ancestors.root, files.selftests.root}
         of_router = {files.root / DECISIONS, files.root / ROUTER}
         for path, info in self._listing.entries(files.root):
             if path in of_router and stat.S_ISDIR(info.st_mode):
                 self._of_router(path)
+                continue
+            if path == files.root / ADAPTERS and stat.S_ISDIR(info.st_mode):
+                self._of_adapters(path)
+                continue
+            if path == files.root / threadlog.THREADS and stat.S_ISDIR(info.st_mode):
+                self._of_threads()
+                continue
+            if path == files.root / corpora.DOCUMENTS and stat.S_ISDIR(info.st_mode):
+                self._of_documents()
+                continue
+            if path == files.root / solutions.FLYWHEEL and stat.S_ISDIR(info.st_mode):
+                self._of_solutions()
                 continue
             temporary = path.suffix == fsio.TEMP_SUFFIX and stat.S_ISREG(info.st_mode)
             if path in folders or path.name in {MARKER, LOCK, GATE, SETTINGS} or temporary:
@@ -270,6 +313,52 @@ class _Check:
         for path, info in self._listing.entries(folder):
             if not stat.S_ISREG(info.st_mode):
                 self._listing.foreign(path)
+
+    def _of_adapters(self, folder: Path) -> None:
+        """Files called as adapters like; SQLite is asked about its own, as no digest is known."""
+        for path, info in self._listing.entries(folder):
+            if not stat.S_ISREG(info.st_mode):
+                self._listing.foreign(path)
+            elif self._deep and path.suffix == DATABASE_SUFFIX:
+                try:
+                    reason = fault(path)
+                except OSError as error:
+                    self._note(Kind.UNREADABLE, path, str(error))
+                else:
+                    if reason is not None:
+                        self._note(Kind.CORRUPT, path, reason, info.st_size)
+
+    def _of_threads(self) -> None:
+        try:
+            for path, size, own in threadlog.entries(self._files.root):
+                if not own:
+                    self._listing.foreign(path)
+                elif (reason := threadlog.fault(self._files, path)) is not None:
+                    self._note(Kind.CORRUPT, path, reason, size)
+        except StoreReadError as error:
+            self._note(Kind.UNREADABLE, error.path, error.reason)
+
+    def _of_documents(self) -> None:
+        root = self._files.root
+        try:
+            for path, size, own in corpora.entries(root):
+                if not own:
+                    self._listing.foreign(path)
+                elif (reason := corpora.fault(root, path)) is not None:
+                    self._note(Kind.CORRUPT, path, reason, size)
+        except StoreReadError as error:
+            self._note(Kind.UNREADABLE, error.path, error.reason)
+
+    def _of_solutions(self) -> None:
+        root = self._files.root
+        try:
+            for path, size, own in solutions.entries(root):
+                if not own:
+                    self._listing.foreign(path)
+                elif (reason := solutions.fault(root, path)) is not None:
+                    self._note(Kind.CORRUPT, path, reason, size)
+        except StoreReadError as error:
+            self._note(Kind.UNREADABLE, error.path, error.reason)
 
     def _leftovers(self, segments: dict[str, tuple[int, float]], texts: Iterable[Entry]) -> None:
         """Under the lock alone if nobody else is there now; else only what is old counts."""
@@ -290,6 +379,10 @@ class _Check:
             orphan = needed is not None and digest not in needed and mtime <= newest
             if orphan and self._has(digest):
                 self._note(Kind.ORPHAN, Path(files.segments.where(digest)), "no block needs it", size)
+        needless = self._needless_now() if needed is not None else set()
+        for entry in self._entries(files.ancestors):
+            if entry.digest in needless and entry.mtime <= newest and not self._is_noted(entry.path):
+                self._note(Kind.ORPHAN, entry.path, "no block stands behind it", entry.bytes)
         for entry in texts:
             orphan = wanted is not None and entry.digest not in wanted and entry.mtime <= newest
             if orphan and not self._is_noted(entry.path) and entry.path.exists():
@@ -323,6 +416,11 @@ class _Check:
         except StoreError:
             return None
         return None if self._is_blind(files.manifests.root) else needed
+
+    def _needless_now(self) -> set[str]:
+        with contextlib.suppress(StoreError):  # a damaged one: that is another finding
+            return needless_ancestors(self._files)
+        return set()
 
     def _wanted_now(self) -> set[str] | None:
         """Every text that a name needs; None if some name cannot tell."""
@@ -363,12 +461,12 @@ class _Check:
 
     def _report(self) -> Report:
         children: dict[str, list[str]] = {}
-        for block_id, block in self._blocks.items():
+        for block_id, block in (*self._blocks.items(), *self._ids.items()):
             if block.parent_id is not None:
                 children.setdefault(block.parent_id, []).append(block_id)
         findings = []
         for (kind, path), draft in self._drafts.items():
-            blocks = with_children(draft.blocks, children)
+            blocks = with_children(draft.blocks, children) - self._gone
             names = draft.names.union(*(self._names.get(block_id, set()) for block_id in blocks))
             size = draft.bytes
             findings.append(Finding(kind, path, draft.reason, tuple(sorted(blocks)), tuple(sorted(names)), size))

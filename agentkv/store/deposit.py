@@ -8,10 +8,10 @@ open or a later collection removes, but never a manifest without its segments.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from agentkv.errors import CorruptBlock, StoreError, UnknownBlock, UsageError
-from agentkv.records import Manifest, NamedBlock, SegmentRef
+from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef
 from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
@@ -33,10 +33,19 @@ class Deposit:
         self._files, self._workers = files, workers
         self._intent = gc.Intent(files)
 
-    def run(self, manifest: Manifest, data: bytes, source: Source, *, replace: bool) -> bool:
+    def run(
+        self,
+        manifest: Manifest,
+        data: bytes,
+        source: Source,
+        *,
+        replace: bool,
+        ancestors: Sequence[Ancestor] = (),
+    ) -> bool:
         """Commit ``manifest``, encoded as ``data``; False if the block was there. See ``BlockStore.put``."""
         try:
             with self._files.lock.shared():
+                self._place_ids(ancestors)
                 done = self._commit(manifest, data, source, replace)
                 self._intent.forget()
                 return done
@@ -66,6 +75,13 @@ class Deposit:
         else:
             manifests.write(block_id, data)
         return not same
+
+    def _place_ids(self, ancestors: Sequence[Ancestor]) -> None:
+        """The ids of parents that are not there, before what stands behind them; a crash leaves ids of nobody."""
+        for ancestor in ancestors:
+            block_id = ancestor.block_id
+            if self._files.manifests.sound(block_id) is None and self._files.ancestors.sound(block_id) is None:
+                self._files.ancestors.write(block_id, formats.encode_ancestor(ancestor))
 
     def _whole(self, manifest: Manifest) -> bool:
         return all(self._is_sound(ref) for ref in distinct(manifest))

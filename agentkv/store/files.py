@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, UsageError
-from agentkv.records import Import, Manifest, NamedBlock, Pin, StoreSettings
+from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SelfTest, StoreSettings
 from agentkv.store import format as formats
 from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.lock import StoreLock
@@ -64,6 +64,12 @@ class StoreFiles:
         self.imports: RecordFiles[Import] = folder(
             "imports", "import", lambda data, name: formats.decode_mark(Import, data, name), name_bytes
         )
+        self.ancestors: RecordFiles[Ancestor] = folder(
+            "ancestors", "ancestor", lambda data, name: formats.decode_ancestor(data, name, limits), manifest_bytes
+        )
+        self.selftests: RecordFiles[SelfTest] = folder(
+            "selftests", "self-test", formats.decode_selftest, name_bytes, sharded=False
+        )
 
     def summary(self, block_id: str) -> Summary | None:
         """What counting needs of a block, much quicker than its manifest; None if there is none."""
@@ -75,6 +81,19 @@ class StoreFiles:
             summary = self.summary(block_id)
             if summary is not None:
                 yield block_id, summary
+
+    def ancestor_of(self, block_id: str) -> Ancestor | None:
+        """The ids of a block, from its manifest, or all that is left of it; None if there is neither."""
+        manifest = self.manifests.read(block_id)
+        if manifest is None:
+            return self.ancestors.read(block_id)
+        return Ancestor(
+            block_id=block_id,
+            parent_id=manifest.parent_id,
+            fingerprint_id=manifest.fingerprint.id,
+            tokens=manifest.tokens,
+            n_tokens=manifest.n_tokens,
+        )
 
     def referenced(self) -> set[str]:
         """Digests of every segment that a committed block names. Raises CorruptBlock, StoreReadError."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError
-from agentkv.records import Manifest, SegmentRef
+from agentkv.records import Ancestor, Manifest, SegmentRef
 from agentkv.store import format as formats
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import HEADER_BYTES, TRAILER_BYTES, Malformed
@@ -125,6 +125,14 @@ def is_absent(files: StoreFiles, block_id: str) -> bool:
         return False
 
 
+def lacks_ids(files: StoreFiles, block_id: str) -> bool:
+    """Whether nothing at all is left of a block, neither its manifest nor its ids; a damaged file is not nothing."""
+    try:
+        return is_absent(files, block_id) and files.ancestors.stored_bytes(block_id) is None
+    except StoreReadError:
+        return False
+
+
 def lacks_text(files: StoreFiles, name_key: str, text_sha256: str) -> bool:
     """Whether the name in that file needs that text, and it is certainly not there.
 
@@ -207,6 +215,11 @@ class Link:
     def of(cls, manifest: Manifest, identity: fsio.Identity = (0, 0, 0, 0)) -> Link:
         fingerprint = sys.intern(manifest.fingerprint.id)
         return cls(manifest.parent_id, fingerprint, manifest.n_tokens, len(manifest.tokens), identity)
+
+    @classmethod
+    def of_ids(cls, ancestor: Ancestor, identity: fsio.Identity = (0, 0, 0, 0)) -> Link:
+        fingerprint = sys.intern(ancestor.fingerprint_id)
+        return cls(ancestor.parent_id, fingerprint, ancestor.n_tokens, len(ancestor.tokens), identity)
 
 
 def mismatch(child: Link, parent: Link) -> str | None:

@@ -18,7 +18,18 @@ import orjson
 from pydantic import ValidationError
 
 from agentkv.hashing import block_id, canonical_json, sha256, tagged_digest
-from agentkv.records import Import, Manifest, NamedBlock, Pin, Record, SegmentRef, StoreSettings
+from agentkv.records import (
+    Ancestor,
+    Import,
+    Manifest,
+    NamedBlock,
+    Pin,
+    Record,
+    SegmentRef,
+    SelfTest,
+    StoreSettings,
+    ThreadEntry,
+)
 
 STORE_FORMAT = 1
 KNOWN_FORMATS = [1]
@@ -30,6 +41,9 @@ TEXT_MAGIC = "agentkv-text 1"
 PIN_MAGIC = "agentkv-pin 1"
 IMPORT_MAGIC = "agentkv-import 1"
 SETTINGS_MAGIC = "agentkv-settings 1"
+ANCESTOR_MAGIC = "agentkv-ancestor 1"
+SELFTEST_MAGIC = "agentkv-selftest 1"
+THREAD_MAGIC = "agentkv-thread 1"
 INTENT_MAGIC = "agentkv-intent 1"
 TRAILER_BYTES = 32
 
@@ -216,6 +230,63 @@ def decode_text(data: bytes, name: str) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8: {error}") from error
+
+
+def encode_ancestor(ancestor: Ancestor) -> bytes:
+    """The file's bytes."""
+    return encode_record(ANCESTOR_MAGIC, ancestor)
+
+
+def decode_ancestor(data: bytes, name: str, limits: Limits) -> Ancestor:
+    """The ids in a file that must be called by the block id that they give."""
+    _check_size(data, limits.manifest_bytes)
+    ancestor = decode_record(ANCESTOR_MAGIC, data, Ancestor)
+    own = len(ancestor.tokens)
+    if block_id(ancestor.fingerprint_id, ancestor.parent_id, ancestor.tokens) != name or ancestor.block_id != name:
+        raise Malformed("its fingerprint, parent and tokens are those of another block")
+    fits = own == ancestor.n_tokens if ancestor.parent_id is None else own < ancestor.n_tokens
+    if ancestor.n_tokens > limits.tokens or not fits:
+        raise Malformed(f"{own:,} tokens of its own cannot make {ancestor.n_tokens:,}")
+    return ancestor
+
+
+def encode_selftest(test: SelfTest) -> bytes:
+    """The file's bytes."""
+    return encode_record(SELFTEST_MAGIC, test)
+
+
+def decode_selftest(data: bytes, name: str) -> SelfTest:
+    """The self-test in a file that must be called by its fingerprint."""
+    _check_size(data, Limits().name_bytes)
+    test = decode_record(SELFTEST_MAGIC, data, SelfTest)
+    if test.fingerprint_id != name:
+        raise Malformed("it is that of another fingerprint")
+    return test
+
+
+def thread_key(thread_id: str) -> str:
+    """What a thread's folder is called: a digest, as of names."""
+    return tagged_digest("thread/1", thread_id)
+
+
+def encode_entry(entry: ThreadEntry, limits: Limits) -> bytes:
+    """The file's bytes; Malformed if reading them back would be refused."""
+    data = encode_record(THREAD_MAGIC, entry)
+    decode_entry(data, thread_key(entry.thread_id), entry.seq, limits)
+    return data
+
+
+def decode_entry(data: bytes, key: str, seq: int, limits: Limits) -> ThreadEntry:
+    """The entry in the file of number ``seq`` in the folder ``key``."""
+    _check_size(data, limits.text_bytes)
+    entry = decode_record(THREAD_MAGIC, data, ThreadEntry)
+    if thread_key(entry.thread_id) != key or entry.seq != seq:
+        raise Malformed(f"it is entry {entry.seq} of thread {entry.thread_id!r}")
+    if entry.after >= entry.seq:
+        raise Malformed(f"entry {entry.seq} follows entry {entry.after}")
+    if (entry.question is None) is not (entry.answer is None):
+        raise Malformed("half a turn")
+    return entry
 
 
 def encode_mark(mark: Pin | Import | StoreSettings) -> bytes:

@@ -87,6 +87,33 @@ def remove_unneeded(files: StoreFiles, digests: Collection[str]) -> None:
             files.texts.remove(digest)
 
 
+def needless_ancestors(files: StoreFiles) -> set[str]:
+    """Evicted blocks whose ids no block needs any more. Raises CorruptBlock, StoreReadError: it has to be known."""
+    parents: dict[str, str | None] = {item.block_id: item.parent_id for item in files.ancestors.all()}
+    if not parents:
+        return set()
+    blocks = {block_id: summary.parent_id for block_id, summary in files.summaries()}
+    above = set[str]()
+    for start in blocks.values():
+        here = start
+        while here is not None and here not in above:
+            above.add(here)
+            here = blocks[here] if here in blocks else parents.get(here)
+    return parents.keys() - (above - blocks.keys())
+
+
+def sweep_ancestors(files: StoreFiles, min_age_s: float = 0.0, *, dry_run: bool = False) -> tuple[int, int]:
+    """Remove the ids that no block needs; how many, and their bytes. The caller holds the lock alone."""
+    count = freed = 0
+    for block_id in needless_ancestors(files):
+        if time.time() - files.ancestors.written_at(block_id) < min_age_s:
+            continue
+        size = files.ancestors.stored_bytes(block_id) or 0
+        if dry_run or files.ancestors.remove(block_id):
+            count, freed = count + 1, freed + size
+    return count, freed
+
+
 def recover(files: StoreFiles) -> None:
     """What the first one to open a store after a crash does: nothing half-written stays. Never waits, never raises."""
     with contextlib.suppress(StoreError):
@@ -104,6 +131,7 @@ def collect(files: StoreFiles, min_age_s: float | None, *, dry_run: bool = False
         segments, freed = files.segments.sweep(files.referenced(), age, dry_run=dry_run)
         texts, text_bytes = _sweep_texts(files, age, dry_run)
         temporaries, temporary_bytes = _sweep_temporaries(files, age, dry_run)
+        temporary_bytes += sweep_ancestors(files, age, dry_run=dry_run)[1]
         if not dry_run:
             _drop_marks(files)
         return Collected(segments, texts, temporaries, freed + text_bytes + temporary_bytes)

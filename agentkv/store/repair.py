@@ -19,7 +19,9 @@ from typing import Any
 
 from agentkv import fsio
 from agentkv.errors import StoreError
-from agentkv.records import Fingerprint, Manifest, NamedBlock, SegmentRef
+from agentkv.records import Ancestor, Fingerprint, Manifest, NamedBlock, SegmentRef
+from agentkv.store import corpora, solutions, threadlog
+from agentkv.store.adapters import ADAPTERS, JOURNAL_SUFFIX, fault
 from agentkv.store.check import with_children
 from agentkv.store.files import SETTINGS, StoreFiles
 from agentkv.store.findings import (
@@ -29,6 +31,7 @@ from agentkv.store.findings import (
     Report,
     fault_of,
     is_absent,
+    lacks_ids,
     mismatch,
     other_kind_at,
     record_fault,
@@ -121,14 +124,17 @@ class _Repair:
         # 1. every finding again, now that nobody else is here
         self._blocks = self._summaries()
         segments, users = self._lost_segments()
-        lost = with_children({*users, *self._lost_manifests()}, self._children())
+        lost = with_children({*users, *self._lost_manifests(), *self._lost_ids()}, self._children())
+        lost = {block_id for block_id in lost if not is_absent(files, block_id)}
         names, name_files = self._lost_names(lost)
         marks = [path for folder in (files.pins, files.imports) for path in self._lost_marks(folder, lost)]
-        texts = [path for path in self._in(files.texts) if record_fault(files.texts, path.stem)]
+        folders: list[RecordFiles[Any]] = [files.texts, files.ancestors, files.selftests]
+        texts = [path for folder in folders for path in self._in(folder) if record_fault(folder, path.stem)]
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)
         # 2. damaged files: from here on a block that needs one lacks it
-        self._aside([*segments, *texts, *settings])
+        beside = [*self._lost_databases(), *self._lost_documents(), *self._lost_entries(), *self._lost_solutions()]
+        self._aside([*segments, *texts, *settings, *beside])
         # 3. what points at lost blocks: a whole block that lost a name stays whole, the others stay damaged
         self._aside([*name_files, *marks])
         # 4. their manifests, children first: a child behind nothing would be damage again
@@ -155,6 +161,10 @@ class _Repair:
         for block_id, summary in self._blocks.items():
             if summary.parent_id is not None:
                 children.setdefault(summary.parent_id, []).append(block_id)
+        for block_id in self._files.ancestors.digests():
+            ancestor = self._ids(block_id) if block_id not in self._blocks else None
+            if ancestor is not None and ancestor.parent_id is not None:
+                children.setdefault(ancestor.parent_id, []).append(block_id)
         return children
 
     def _lost_segments(self) -> tuple[list[Path], set[str]]:
@@ -194,17 +204,29 @@ class _Repair:
     def _lost_manifests(self) -> list[str]:
         return [path.stem for path in self._in(self._files.manifests) if self._is_lost(path.stem)]
 
+    def _lost_ids(self) -> list[str]:
+        """Evicted blocks whose ids are damaged, or do not fit what they stand behind."""
+        return [path.stem for path in self._in(self._files.ancestors) if self._is_lost(path.stem)]
+
     def _is_lost(self, block_id: str) -> bool:
-        fault = record_fault(self._files.manifests, block_id)
+        folder: RecordFiles[Any] = self._files.manifests
+        if is_absent(self._files, block_id):
+            folder = self._files.ancestors
+        fault = record_fault(folder, block_id)
         if fault is not None:
             return fault.kind is not Kind.UNREADABLE
-        manifest = self._manifest(block_id)
-        if manifest is None or manifest.parent_id is None:
+        block = self._ids(block_id)
+        if block is None or block.parent_id is None:
             return False
-        parent = self._manifest(manifest.parent_id)
+        parent = self._ids(block.parent_id)
         if parent is None:
-            return is_absent(self._files, manifest.parent_id)
-        return mismatch(Link.of(manifest), Link.of(parent)) is not None
+            return lacks_ids(self._files, block.parent_id)
+        return mismatch(Link.of_ids(block), Link.of_ids(parent)) is not None
+
+    def _ids(self, block_id: str) -> Ancestor | None:
+        with contextlib.suppress(StoreError):
+            return self._files.ancestor_of(block_id)
+        return None
 
     def _manifest(self, block_id: str) -> Manifest | None:
         with contextlib.suppress(StoreError):
@@ -243,6 +265,42 @@ class _Repair:
         except StoreError as error:
             return fault_of(error, self._files.root / SETTINGS).kind is not Kind.UNREADABLE
         return False
+
+    def _lost_databases(self) -> list[Path]:
+        """Adapters' databases that are damaged, each with the journal that would be played into a new one."""
+        found = []
+        for path in sorted(path for path in self._damaged if path.parent == self._files.root / ADAPTERS):
+            with contextlib.suppress(OSError):  # cannot be read now: it stays where it is
+                if fault(path) is not None:
+                    found += [path.with_name(path.name + JOURNAL_SUFFIX), path]  # a crash in between leaves the finding
+        return found
+
+    def _lost_documents(self) -> list[Path]:
+        """Damaged records and sources of corpora; `agentkv docs add` makes them anew."""
+        root, found = self._files.root, []
+        for path in sorted(path for path in self._damaged if root / corpora.DOCUMENTS in path.parents):
+            with contextlib.suppress(StoreError):
+                if corpora.fault(root, path) is not None:
+                    found.append(path)
+        return found
+
+    def _lost_entries(self) -> list[Path]:
+        """Damaged entries of threads: the turns before them can be rewound to, those behind them cannot be read."""
+        files, found = self._files, []
+        for path in sorted(path for path in self._damaged if files.root / threadlog.THREADS in path.parents):
+            with contextlib.suppress(StoreError):
+                if threadlog.fault(files, path) is not None:
+                    found.append(path)
+        return found
+
+    def _lost_solutions(self) -> list[Path]:
+        """Damaged solutions and standings; a task without its standing is solved again."""
+        root, found = self._files.root, []
+        for path in sorted(path for path in self._damaged if root / solutions.FLYWHEEL in path.parents):
+            with contextlib.suppress(StoreError):
+                if solutions.fault(root, path) is not None:
+                    found.append(path)
+        return found
 
     def _in(self, folder: RecordFiles[Any]) -> list[Path]:
         """The damaged files of a folder."""

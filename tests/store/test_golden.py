@@ -9,6 +9,7 @@ import pytest
 
 from agentkv.hashing import sha256
 from agentkv.records import (
+    Ancestor,
     Exactness,
     Fingerprint,
     Import,
@@ -19,23 +20,36 @@ from agentkv.records import (
     Probe,
     Section,
     SegmentRef,
+    SelfTest,
     StateLayout,
     StoreSettings,
+    ThreadEntry,
 )
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import (
+    THREAD_MAGIC,
     Limits,
+    Malformed,
+    decode_ancestor,
+    decode_entry,
     decode_manifest,
     decode_mark,
     decode_name,
+    decode_selftest,
     decode_text,
+    encode_ancestor,
+    encode_entry,
     encode_manifest,
     encode_mark,
     encode_marker,
     encode_name,
+    encode_record,
+    encode_selftest,
     encode_text,
+    thread_key,
 )
 from agentkv.store.segments import FileSegmentStore
+from agentkv.store.threadlog import ThreadLog
 
 GOLDEN_MARKER = b'{"format":1}\n'
 
@@ -103,6 +117,25 @@ GOLDEN_SETTINGS = (
     b'dget_bytes":1000000000,"format":1}'
 )
 
+GOLDEN_ANCESTOR = (
+    b'agentkv-ancestor 1 5bee5cc667a4861170256e658c3429b944f34f86c8120ff57336603b692e2231\n{"bloc'
+    b'k_id":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","fingerprint_id":'
+    b'"248d2ab7b7aeeeef2ac1f55d35d5d6d05a02d53e30364dcf52210157e1bfd212","format":1,"n_tokens":3'
+    b',"parent_id":null,"tokens":[1,2,3]}'
+)
+GOLDEN_SELFTEST = (
+    b'agentkv-selftest 1 16369c5ab4fcd04c6d8af00051f9a0354a7b2aec6a0ca17202c8e638e0753376\n{"fing'
+    b'erprint_id":"248d2ab7b7aeeeef2ac1f55d35d5d6d05a02d53e30364dcf52210157e1bfd212","format":1,'
+    b'"lengths":[96,288],"steps":48}'
+)
+GOLDEN_THREAD = (
+    b'agentkv-thread 1 4b72993ec75b6949e4d793be4aa8fc1c971c2a50c1b5be493eb5d1c19bfe1d8d\n{"after"'
+    b':1,"answer":"So.","checkpoint":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb38'
+    b'3c246e","finish":"stop","format":1,"question":"Wie?","seq":2,"skill":"stra\xc3\x9fe","thread_id"'
+    b':"stra\xc3\x9fe"}'
+)
+THREAD_KEY = "a8fde7f1d39275c6b63a5f403f1d99205762481bcb48b0d687ef7434043c8003"
+
 MANIFEST = Manifest(
     block_id=BLOCK_ID,
     parent_id=None,
@@ -138,6 +171,20 @@ NAMED = NamedBlock(
 PIN = Pin(block_id=BLOCK_ID)
 IMPORT = Import(block_id=BLOCK_ID, pack_sha256="ab" * 32, signed_by="ed25519:" + "cd" * 32, decision="trusted")
 SETTINGS = StoreSettings(budget_bytes=10**9)
+ANCESTOR = Ancestor(
+    block_id=BLOCK_ID, parent_id=None, fingerprint_id=MANIFEST.fingerprint.id, tokens=(1, 2, 3), n_tokens=3
+)
+SELFTEST = SelfTest(fingerprint_id=MANIFEST.fingerprint.id, steps=48, lengths=(96, 288))
+ENTRY = ThreadEntry(
+    thread_id="straße",
+    seq=2,
+    after=1,
+    question="Wie?",
+    answer="So.",
+    skill="straße",
+    finish="stop",
+    checkpoint=BLOCK_ID,
+)
 
 
 def test_the_marker() -> None:
@@ -203,6 +250,40 @@ def test_texts_and_marks_are_written_and_read_as_ever() -> None:
         assert decode_mark(type(record), golden) == record
 
 
+def test_ancestors_self_tests_and_thread_entries_are_written_and_read_as_ever() -> None:
+    assert encode_ancestor(ANCESTOR) == GOLDEN_ANCESTOR
+    assert decode_ancestor(GOLDEN_ANCESTOR, BLOCK_ID, Limits()) == ANCESTOR
+    assert encode_selftest(SELFTEST) == GOLDEN_SELFTEST
+    assert decode_selftest(GOLDEN_SELFTEST, MANIFEST.fingerprint.id) == SELFTEST
+    assert thread_key("straße") == THREAD_KEY
+    assert encode_entry(ENTRY, Limits()) == GOLDEN_THREAD
+    assert decode_entry(GOLDEN_THREAD, THREAD_KEY, 2, Limits()) == ENTRY
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_tokens": 4},
+        {"tokens": (1, 2)},
+        {"parent_id": "ab" * 32},
+        {"fingerprint_id": "ab" * 32},
+        {"n_tokens": 2**23},
+        {"block_id": "ab" * 32},
+    ],
+)
+def test_an_ancestor_that_is_not_what_its_name_says_is_refused(change: dict[str, object]) -> None:
+    data = encode_ancestor(ANCESTOR.model_copy(update=change))
+    with pytest.raises(Malformed):
+        decode_ancestor(data, BLOCK_ID, Limits())
+
+
+@pytest.mark.parametrize("change", [{"seq": 3}, {"after": 2}, {"thread_id": "strasse"}, {"question": None}])
+def test_a_thread_entry_that_is_not_in_its_place_is_refused(change: dict[str, object]) -> None:
+    entry = ENTRY.model_copy(update=change)
+    with pytest.raises(Malformed):
+        decode_entry(encode_record(THREAD_MAGIC, entry), THREAD_KEY, 2, Limits())
+
+
 def test_a_whole_golden_store_opens(tmp_path: Path) -> None:
     for path, data in {
         "agentkv-store.json": GOLDEN_MARKER,
@@ -212,6 +293,8 @@ def test_a_whole_golden_store_opens(tmp_path: Path) -> None:
         f"texts/{TEXT_DIGEST[:2]}/{TEXT_DIGEST}.txt": GOLDEN_TEXT,
         f"pins/{BLOCK_ID}.json": GOLDEN_PIN,
         f"imports/{BLOCK_ID[:2]}/{BLOCK_ID}.json": GOLDEN_IMPORT,
+        f"selftests/{MANIFEST.fingerprint.id}.json": GOLDEN_SELFTEST,
+        f"threads/{THREAD_KEY}/00000002.json": GOLDEN_THREAD,
         "agentkv-settings.json": GOLDEN_SETTINGS,
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -223,3 +306,6 @@ def test_a_whole_golden_store_opens(tmp_path: Path) -> None:
         assert store.pinned() == {BLOCK_ID}
         assert store.imported(BLOCK_ID) == IMPORT
         assert store.budget == SETTINGS.budget_bytes
+        assert store.selftest(MANIFEST.fingerprint.id) == SELFTEST
+        assert ThreadLog(store.files, "straße").read(2) == ENTRY
+        assert not store.check().damage

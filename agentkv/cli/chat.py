@@ -1,0 +1,77 @@
+"""``agentkv chat``: a conversation in the terminal that the next process goes on with."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.ask import about, collect, show
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.output import count, print_json, tell
+from agentkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentkv.records import Turn
+
+
+def chat(
+    thread: Annotated[str, typer.Option(metavar="NAME", help="The conversation; it is begun if it is not there.")] = (
+        "chat"
+    ),
+    skill: Annotated[
+        str | None, typer.Option(metavar="NAME", show_default="as before", help="Answer behind this block from now on.")
+    ] = None,
+    no_skill: Annotated[bool, typer.Option("--no-skill", help="Answer behind no block from now on.")] = False,
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 256,
+    model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
+    store: options.Store = None,
+    window: options.Window = None,
+    threads: options.Threads = None,
+    kv_type: options.KvType = "f16",
+    flash_attention: options.FlashAttention = False,
+    gpu_layers: options.GpuLayers = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Talk, a line a question, until the end of the input (Ctrl-D); every turn is kept."""
+    from agentkv.threads import Same
+
+    if skill is not None and no_skill:
+        raise UsageError("--skill and --no-skill exclude each other")
+    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    turns: list[Turn] = []
+    with options.open_memory(store, model, settings, create=True, embedder=embedder) as memory:
+        talk = memory.thread(thread)
+        if talk.turns and not as_json:
+            tell(f"{thread}: {count(len(talk.turns), 'turn')} so far", dim=True)
+        wanted: Any = None if no_skill else Same.SKILL if skill is None else skill
+        for question in _questions(prompted=not as_json):
+            with cancelled_by_ctrl_c() as cancellation:
+                pieces = talk.stream(question, skill=wanted, max_new=max_new, cancellation=cancellation)
+                turns.append(collect(pieces) if as_json else show(pieces))
+            wanted = Same.SKILL
+            if not as_json:
+                tell(about(turns[-1]), dim=True)
+                if turns[-1].not_kept is not None:
+                    tell(f"the next turn reads the conversation anew: {turns[-1].not_kept}")
+    if as_json:
+        print_json({"thread": thread, "turns": [turn.model_dump(mode="json") for turn in turns]})
+
+
+def _questions(*, prompted: bool) -> Iterator[str]:
+    """Lines of stdin that are not blank, with a prompt if a person types them."""
+    is_typed = prompted and sys.stdin.isatty()
+    while True:
+        if is_typed:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()

@@ -1,0 +1,146 @@
+"""``agentkv threads``: the conversations of a store: list, show, fork, rewind, rm. No model is loaded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.output import count, finish, one_line, say, table
+
+if TYPE_CHECKING:
+    from agentkv.records import ThreadEntry
+    from agentkv.store.catalog import BlockStore
+    from agentkv.threads import Transcript
+
+_SHOWN = 70
+
+Name = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.")]
+
+app = typer.Typer(help="Conversations that are kept in the store.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(store: options.Store = None, as_json: options.Json = False) -> None:
+    """The store's conversations."""
+    from agentkv import threads
+    from agentkv.errors import CorruptThread
+
+    rows: list[dict[str, Any]] = []
+    failures: list[Any] = []
+    with options.open_store(store) as opened:
+        for name in threads.names(opened):
+            try:
+                turns = threads.Transcript(opened, name).turns
+            except CorruptThread as error:
+                failures.append(error)
+                continue
+            rows.append({"thread": name, "turns": len(turns), **_state(opened, turns)})
+        record = {"store": opened.root, "threads": rows}
+    finish(record, as_json, lambda: _show_list(rows), failures)
+
+
+@app.command()
+def show(
+    thread: Name,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every turn ever kept, with its number, what was rewound too.")
+    ] = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """What was said in a conversation, and which of its states are there."""
+    with options.open_store(store) as opened:
+        kept = _opened(opened, thread)
+        turns = [entry for entry in kept.history if entry.question is not None] if history else list(kept.turns)
+        rows = [{**entry.model_dump(mode="json"), "kept": _is_kept(opened, entry)} for entry in turns]
+        record = {"store": opened.root, "thread": thread, "turns": rows}
+    finish(record, as_json, lambda: _show_turns(rows, history))
+
+
+@app.command()
+def fork(
+    thread: Name,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The new thread's name.")],
+    at: Annotated[int | None, typer.Option(metavar="TURN", min=0, help="Its last turn; default: the newest.")] = None,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """A new conversation that begins as this one; this one stays as it is."""
+    with options.open_store(store) as opened:
+        turns = len(_opened(opened, thread).fork(new, at=at).turns)
+        record = {"store": opened.root, "thread": new, "of": thread, "turns": turns}
+    finish(record, as_json, lambda: say(f"{new}: {count(turns, 'turn')} of {thread}"))
+
+
+@app.command()
+def rewind(
+    thread: Name,
+    to: Annotated[int, typer.Option(metavar="TURN", min=0, help="The turn to go on from; 0: the beginning.")],
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Go back to an earlier turn; what came after it stays, see `show --history`."""
+    with options.open_store(store) as opened:
+        kept = _opened(opened, thread)
+        before = len(kept.turns)
+        kept.rewind(to)
+        record = {"store": opened.root, "thread": thread, "turns": to, "rewound": before - to}
+    finish(record, as_json, lambda: say(f"{thread} goes on from turn {to}; {count(before - to, 'turn')} rewound"))
+
+
+@app.command()
+def rm(thread: Name, store: options.Store = None, as_json: options.Json = False) -> None:
+    """Delete a conversation, with the states that no other one needs."""
+    from agentkv import threads
+
+    with options.open_store(store) as opened:
+        blocks = threads.remove(opened, thread)
+        record = {"store": opened.root, "thread": thread, "blocks": blocks}
+    finish(record, as_json, lambda: say(f"{thread} removed, with {count(blocks, 'block')}"))
+
+
+def _opened(store: BlockStore, thread: str) -> Transcript:
+    from agentkv import threads
+
+    threads.require(store, thread)
+    return threads.Transcript(store, thread)
+
+
+def _is_kept(store: BlockStore, entry: ThreadEntry) -> bool:
+    from agentkv.errors import StoreError
+
+    try:
+        return entry.checkpoint is not None and store.exists(entry.checkpoint)
+    except StoreError:
+        return False
+
+
+def _state(store: BlockStore, turns: tuple[ThreadEntry, ...]) -> dict[str, Any]:
+    last = turns[-1] if turns else None
+    return {
+        "skill": last.skill if last else None,
+        "last": last.question if last else None,
+        "kept": sum(_is_kept(store, entry) for entry in turns),
+    }
+
+
+def _show_list(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        say("no conversations; `agentkv chat` begins one")
+        return
+    cells = [
+        (row["thread"], str(row["turns"]), str(row["kept"]), row["skill"] or "", one_line(row["last"] or "", _SHOWN))
+        for row in rows
+    ]
+    table(("thread", "turns", "states", "skill", "last question"), cells, right=("turns", "states"), wraps=("thread",))
+
+
+def _show_turns(rows: list[dict[str, Any]], history: bool) -> None:
+    for number, row in enumerate(rows, 1):
+        behind = f", behind {row['skill']}" if row["skill"] else ""
+        at = f"entry {row['seq']}, after {row['after']}" if history else f"turn {number}"
+        say(f"[{at}{behind}, {'state kept' if row['kept'] else 'no state kept'}]", dim=True)
+        say(f"> {row['question']}")
+        say(f"{row['answer']}\n")
