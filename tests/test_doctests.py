@@ -14,6 +14,10 @@ MODULES = [
     "agentkv.engine.fake",
     "agentkv.store.catalog",
     "agentkv.bench.grading",
+    "langchain_agentkv.byte_store",
+    "langchain_agentkv.cache",
+    "langchain_agentkv.langgraph_store",
+    "langchain_agentkv.middleware",
 ]
 
 

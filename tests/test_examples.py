@@ -38,10 +38,29 @@ def test_langchain_chat_streams_the_answer_and_counts_the_cache() -> None:
     assert "'pick': 'refund-policy'" in out
 
 
+def check_agent(out: str) -> None:
+    """It called its tool, answered from the manual, and read only what was new after the tool's result."""
+    assert "'name': 'charges', 'args': {'order': 1182}" in out
+    assert "tool: [" in out
+    assert "ai: RF-DUP\n" in out
+    assert re.search(r"skill: refund-policy.* by graft", out)
+    (_, first), (again, new) = re.findall(r"(\d+) tokens restored, (\d+) read", out)
+    assert int(again) >= int(first)
+    assert int(new) < 300
+
+
+def test_an_agent_with_skills_calls_its_tool_behind_the_skill() -> None:
+    check_agent(run("03_agent_with_skills.py"))
+
+
+def test_a_deep_agent_does_too() -> None:
+    check_agent(run("04_deep_agent.py"))
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_short_and_says_how_it_is_run(example: Path) -> None:
     text = example.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 45
+    assert len(text.splitlines()) < 60
     assert f"python examples/{example.name} " in text
 
 

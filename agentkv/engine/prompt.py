@@ -1,14 +1,26 @@
 """Prompts as token ids, built from the model's own chat template.
 
-The template is rendered once with placeholders in place of content and cut at them. Template pieces are tokenised
-with special tokens on, content with them off, each piece by itself: a text that holds ``<|im_end|>`` cannot forge a
-turn, and the seam between a block and the turn behind it is a seam between pieces. Text is never compared.
+The template is rendered once with slots in place of content and cut at them. Template pieces are tokenised with
+special tokens on, content with them off, each piece by itself: a text that holds ``<|im_end|>`` cannot forge a turn,
+and the seam between a block and the turn behind it is a seam between pieces. Text is never compared. An assistant's
+message is the exception to "by itself": content, calls and the template's text between them are tokenised together
+(special tokens off), because that is how the model wrote them.
+
+The order is: agent prefix and tools, manual, turns. Tools belong to the prefix, so a manual can be grafted behind
+them. Where the template has no system role, all of it opens the first user message. ``tools.py`` says how tools,
+calls and results are written.
+
+The ids grow at the end: a conversation's pieces, one a message, are the first pieces of the same conversation with
+more messages. Templates that write an earlier message otherwise once more follow it, and results of several calls
+that share one turn, are cut only where this holds (``Prompt.pieces``).
+
+Messages of one role in a row stay apart where the template takes them, and are joined by a blank line where it
+insists on turns by turns. A system message behind the first message stays where it is; where the template refuses
+that, its text is the user's.
 
 Prefix and manual are filled up with newlines to a multiple of the engine's ``alignment``: a seam then falls between
 the groups of rows that the kernels take together, and the parts read one after the other give the same bits as the
 whole prompt read at once.
-
-A template that asks for today's date is given a fixed one, so that a block's ids do not change over night.
 
 Not guaranteed: that the ids equal those of the rendered prompt tokenised as one string. They may differ at a seam;
 block ids + turn ids *is* the prompt, for the fresh reading and the graft alike.
@@ -16,44 +28,60 @@ block ids + turn ids *is* the prompt, for the fresh reading and the graft alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any, Literal
 
 from agentkv.engine.base import Engine
-from agentkv.errors import UnsupportedTemplate
-
-Role = Literal["system", "user", "assistant"]
-
-_COMPLETION = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' %}"
-    "{{ '\n\nQuestion: ' + m.content }}{% else %}{{ '\nAnswer: ' + m.content }}{% endif %}{% endfor %}"
-    "{{ '\nAnswer:' }}"
+from agentkv.engine.template import ChatTemplate, cut, slot
+from agentkv.engine.tools import (
+    GENERIC,
+    CallForm,
+    ToolCall,
+    as_call,
+    generic_results,
+    generic_teaching,
+    own_form,
+    own_teaching,
 )
+from agentkv.errors import UnsupportedTemplate, UsageError
+
+Role = Literal["system", "user", "assistant", "tool"]
+Schema = Mapping[str, Any]
+"""A tool as OpenAI writes it: ``{"type": "function", "function": {"name", "description", "parameters"}}``."""
+
 _COMPLETION_STOPS = ("\nQuestion:", "\n\n")
-_OPEN, _CLOSE = "\ue000", "\ue001"
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message; ``content`` is plain text and never becomes control tokens."""
+    """One message; ``content`` is plain text and never becomes control tokens.
+
+    ``calls`` are an assistant's. A message of role ``tool`` is the result of one call, in the order of the calls.
+    """
 
     role: Role
     content: str
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A turn's ids in parts: ``prefix`` (before the manual), ``manual``, ``reference`` (or none), ``turn``."""
+    """A turn's ids in parts: ``prefix`` (before the manual), ``manual``, ``reference`` (or none), ``turn``.
+
+    ``pieces`` is ``turn`` cut by message, with one more at the end: the opening of the answer. A message behind which
+    the conversation cannot be cut has an empty piece, and its ids stand in a later one.
+    """
 
     prefix: tuple[int, ...]
     manual: tuple[int, ...]
     turn: tuple[int, ...]
     stops: tuple[str, ...] = ()
     reference: tuple[int, ...] = ()
+    pieces: tuple[tuple[int, ...], ...] = ()
 
     @property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
@@ -66,61 +94,147 @@ class Prompt:
         return self.prefix + self.manual + self.reference + self.turn
 
 
-def _placeholder(index: int) -> str:
-    return f"{_OPEN}{index}{_CLOSE}"
-
-
 class PromptBuilder:
     """Builds prompts for one engine. Raises UnsupportedTemplate where the template cannot be cut."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        info = engine.info
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-        environment.globals["raise_exception"] = self._raise
-        environment.globals["strftime_now"] = lambda _format: "2026-01-01"
-        self.is_completion = info.chat_template is None
-        try:
-            self._template = environment.from_string(info.chat_template or _COMPLETION)
-        except TemplateError as error:
-            raise UnsupportedTemplate(str(error)) from error
-        self._texts = {"bos_token": info.bos_text, "eos_token": info.eos_text}
-        self._system_role = self._renders([{"role": "system", "content": _placeholder(0)}, _user(1)], 2)
+        self._template = ChatTemplate(engine.info)
+        self.is_completion = self._template.is_completion
 
     @property
     def stops(self) -> tuple[str, ...]:
         """Stop strings that the template needs: those of a base model, which has no end-of-turn token."""
         return _COMPLETION_STOPS if self.is_completion else ()
 
-    def build(self, prefix: str, manual: str, messages: Sequence[Message]) -> Prompt:
-        """The ids for a system text of ``prefix`` + ``manual``, and the conversation behind it.
+    @property
+    def calls(self) -> CallForm:
+        """How this model writes its calls."""
+        return self._own_form or GENERIC
 
-        ``messages`` are user and assistant messages, the last one the user's. Where the template has no system
-        role, prefix and manual open the first user message.
+    @cached_property
+    def _own_form(self) -> CallForm | None:
+        return own_form(self._template)
+
+    def build(self, prefix: str, manual: str, messages: Sequence[Message], *, tools: Sequence[Schema] = ()) -> Prompt:
+        """The ids for a system text of ``prefix``, ``tools`` and ``manual``, and the conversation behind it.
+
+        ``messages`` begin with the user's or an assistant's and do not end with an assistant's. Where the template
+        has no system role, the system text opens the first message. Raises UsageError for tools that are no JSON.
         """
-        if not messages or messages[-1].role != "user" or any(m.role == "system" for m in messages):
-            raise UnsupportedTemplate("a conversation is user and assistant messages, and ends with the user's")
-        contents = [message.content for message in messages]
-        if self._system_role:
-            rendered = [{"role": "system", "content": _placeholder(0)}]
-            rendered += [{"role": m.role, "content": _placeholder(i + 1)} for i, m in enumerate(messages)]
-        else:
-            rendered = [{"role": m.role, "content": _placeholder(i + 1)} for i, m in enumerate(messages)]
-            rendered[0]["content"] = f"{_placeholder(0)}\n\n{_placeholder(1)}"
-        head, *tails = self._cut(self._render(rendered), len(contents) + 1)
-        turn = self._special(tails[0])
-        for content, tail in zip(contents, tails[1:], strict=True):
-            turn += self._content(content) + self._special(tail)
+        if not messages or messages[-1].role == "assistant" or messages[0].role in ("system", "tool"):
+            raise UnsupportedTemplate(
+                "a conversation begins with the user's or an assistant's message and ends with one to be answered"
+            )
+        schemas = _as_json(tools)
+        before = prefix.rstrip("\n") if schemas else prefix
+        rendering = self._rendered(messages)
+        pieces = self._pieces(rendering)
         return Prompt(
-            prefix=self._padded(self._with_bos(self._special(head)) + self._content(prefix)),
+            prefix=self._padded(
+                self._with_bos(self._special(rendering.head)) + self._content(before) + self._teaching(schemas)
+            ),
             manual=self._padded(self._content(manual)),
-            turn=tuple(turn),
+            turn=tuple(token for piece in pieces for token in piece),
             stops=self.stops,
+            pieces=pieces,
         )
+
+    def question(self, lead: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """A user's message that begins with ``lead``: the ids up to there, and those from its end to the answer.
+
+        What is asked goes between, tokenised by itself.
+        """
+        rendered = self._template.render([{"role": "user", "content": slot(0) + slot(1)}])
+        head, between, tail = cut(rendered, 0, 2)
+        before = self._with_bos(self._special(head)) + self._content(lead) + self._special(between)
+        return tuple(before), tuple(self._special(tail))
 
     def document(self, text: str) -> tuple[int, ...]:
         """Ids of plain text at the start of a context, without any template."""
         return tuple(self._with_bos(self._content(text)))
+
+    # --- the system text --------------------------------------------------------------------------
+
+    def _teaching(self, schemas: Sequence[str]) -> list[int]:
+        """What follows the agent's text: the tools, and a blank line, since a manual may come next."""
+        if not schemas:
+            return []
+        texts = own_teaching(self._template, len(schemas)) if self._own_form else None
+        if texts is None:
+            return self._content(generic_teaching(schemas) + "\n\n")
+        ids = self._special(texts[0])
+        for schema, text in zip(schemas, texts[1:], strict=True):
+            ids += self._content(schema) + self._special(text)
+        return ids + self._content("\n\n")
+
+    # --- the conversation -------------------------------------------------------------------------
+
+    def _rendered(self, messages: Sequence[Message]) -> _Rendering:
+        """The conversation as the template takes it: as it is, or written down to what the template knows."""
+        forms: list[Callable[[_Items], _Items]] = [list, _system_as_user, _joined]
+        items = [_Item((index,), message) for index, message in enumerate(messages)]
+        items = items if self._own_form else _generic(items)
+        for number, form in enumerate(forms):
+            items = form(items)
+            try:
+                return _Rendering(self._template, items, len(messages))
+            except UnsupportedTemplate:
+                if number == len(forms) - 1:
+                    raise
+        raise AssertionError
+
+    def _pieces(self, rendering: _Rendering) -> tuple[tuple[int, ...], ...]:
+        pieces: list[tuple[int, ...]] = []
+        for role, texts, contents in rendering.regions:
+            ids = (
+                self._answer(texts, contents, rendering.opening)
+                if role == "assistant"
+                else self._spoken(texts, contents)
+            )
+            pieces.append(tuple(ids))
+        return (*pieces, tuple(self._special(rendering.opening)))
+
+    def _spoken(self, texts: Sequence[str], contents: Sequence[str]) -> list[int]:
+        ids = self._special(texts[0])
+        for content, text in zip(contents, texts[1:], strict=True):
+            ids += self._content(content) + self._special(text)
+        return ids
+
+    def _answer(self, texts: Sequence[str], contents: Sequence[str], opening: str) -> list[int]:
+        """An assistant's message: its opening as it is when an answer is asked for, then what the model wrote."""
+        head = texts[0]
+        ids = self._special(opening) if head.startswith(opening) else []
+        run = ""
+        for text, content in zip([head.removeprefix(opening), *texts[1:]], [*contents, ""], strict=True):
+            before, control, after = self._around_control(text)
+            if control:
+                ids += self._content(run + before) + self._special(control)
+                run = after + content
+            else:
+                run += text + content
+        return ids + self._content(run)
+
+    def _around_control(self, text: str) -> tuple[str, str, str]:
+        """A template's text in three: before its first control token, up to its last, after it."""
+        ids = self._special(text)
+        at = [index for index, token in enumerate(ids) if self._engine.is_control(token)]
+        if not at:
+            return text, "", ""
+        before = self._plain(ids[: at[0]])
+        after = self._plain(ids[at[-1] + 1 :])
+        if before is None or after is None or not (text.startswith(before) and text.endswith(after)):
+            return "", text, ""
+        return before, text[len(before) : len(text) - len(after)], after
+
+    def _plain(self, ids: Sequence[int]) -> str | None:
+        """The text of ids without control tokens; None if it is not whole characters."""
+        try:
+            return b"".join(map(self._engine.token_bytes, ids)).decode()
+        except UnicodeDecodeError:
+            return None
+
+    # --- ids --------------------------------------------------------------------------------------
 
     def _padded(self, ids: list[int]) -> tuple[int, ...]:
         missing = -len(ids) % self._engine.alignment
@@ -139,35 +253,142 @@ class PromptBuilder:
     def _content(self, text: str) -> list[int]:
         return self._engine.tokenize(text, special=False) if text else []
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        try:
-            return self._template.render(messages=messages, add_generation_prompt=True, tools=None, **self._texts)
-        except TemplateError as error:
-            raise UnsupportedTemplate(str(error)) from error
 
-    def _renders(self, messages: list[dict[str, str]], n_placeholders: int) -> bool:
-        try:
-            self._cut(self._render(messages), n_placeholders)
-        except UnsupportedTemplate:
-            return False
-        return True
-
-    @staticmethod
-    def _cut(text: str, n_placeholders: int) -> list[str]:
-        pieces = []
-        for index in range(n_placeholders):
-            piece, found, text = text.partition(_placeholder(index))
-            if not found or _placeholder(index) in text:
-                raise UnsupportedTemplate(f"content {index} does not appear exactly once, in order")
-            pieces.append(piece)
-        if _OPEN in text:
-            raise UnsupportedTemplate("content appears more than once")
-        return [*pieces, text]
-
-    @staticmethod
-    def _raise(message: str) -> str:
-        raise TemplateError(message)
+def _as_json(tools: Sequence[Schema]) -> list[str]:
+    try:
+        return [json.dumps(tool, ensure_ascii=False) for tool in tools]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"a tool's schema is not JSON: {error}") from error
 
 
-def _user(index: int) -> dict[str, str]:
-    return {"role": "user", "content": _placeholder(index)}
+# --- a conversation written down ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One message as the template gets it, made of the messages ``of``."""
+
+    of: tuple[int, ...]
+    message: Message
+
+
+_Items = list[_Item]
+
+
+def _generic(items: _Items) -> _Items:
+    """Calls and results as text, for a template without tools; results in a row share the user's turn."""
+    out: _Items = []
+    for is_result, group in groupby(items, lambda item: item.message.role == "tool"):
+        members = list(group)
+        if is_result:
+            text = generic_results([item.message.content for item in members])
+            out.append(_Item(tuple(i for item in members for i in item.of), Message("user", text)))
+            continue
+        for item in members:
+            calls = GENERIC.text(item.message.calls)
+            lead = GENERIC.lead if item.message.content and calls else ""
+            out.append(replace(item, message=Message(item.message.role, item.message.content + lead + calls)))
+    return out
+
+
+def _system_as_user(items: _Items) -> _Items:
+    return [
+        replace(item, message=replace(item.message, role="user")) if item.message.role == "system" else item
+        for item in items
+    ]
+
+
+def _joined(items: _Items) -> _Items:
+    """Messages of one role in a row as one, with a blank line between; calls follow the joined text."""
+    out: _Items = []
+    for role, group in groupby(items, lambda item: item.message.role):
+        members = list(group)
+        if role == "tool":
+            out += members
+            continue
+        text = "\n\n".join(item.message.content for item in members if item.message.content)
+        calls = tuple(call for item in members for call in item.message.calls)
+        out.append(_Item(tuple(i for item in members for i in item.of), Message(role, text, calls)))
+    return out
+
+
+class _Rendering:
+    """A conversation rendered and cut.
+
+    ``head`` is what stands before the system text; ``regions`` the rest, one a message: role, the template's texts,
+    and the contents between them; ``opening`` is what opens the answer.
+    """
+
+    def __init__(self, template: ChatTemplate, items: _Items, n_messages: int) -> None:
+        dialogue, contents, ends = _dialogue(template, items)
+        whole = template.render(dialogue)
+        self.head = cut(whole, 0, len(contents) + 1)[0]
+        rest = whole.removeprefix(self.head).removeprefix(slot(0))
+        at, opening = _boundaries(template, dialogue, whole, ends)
+        self.opening = whole[opening:]
+        start, first = len(whole) - len(rest), 1
+        self.regions: list[tuple[str, list[str], list[str]]] = [("", [""], []) for _ in range(n_messages)]
+        held: list[str] = []
+        for item, end, stop in zip(items, ends, at, strict=True):
+            held.append(item.message.role)
+            if stop is None:
+                continue
+            texts = cut(whole[start:stop], first, end)
+            kind = held[0] if len(held) == 1 else ""
+            self.regions[item.of[-1]] = (kind, texts, contents[first - 1 : end - 1])
+            start, first, held = stop, end, []
+
+
+def _dialogue(template: ChatTemplate, items: _Items) -> tuple[list[dict[str, Any]], list[str], list[int]]:
+    """Messages with slots, what fills slots 1 and up, and for each item the number of the slot behind its last."""
+    dialogue: list[dict[str, Any]] = [{"role": "system", "content": slot(0)}] if template.has_system else []
+    contents: list[str] = []
+    ends: list[int] = []
+    for item in items:
+        message = item.message
+        entry: dict[str, Any] = {"role": message.role, "content": ""}
+        if message.content or not message.calls or not dialogue:
+            contents.append(message.content)
+            entry["content"] = slot(len(contents)) if dialogue else f"{slot(0)}\n\n{slot(1)}"
+        if message.calls:
+            n = len(contents) + 1
+            entry["tool_calls"] = [as_call(n + 2 * i, n + 2 * i + 1) for i in range(len(message.calls))]
+            contents += [text for call in message.calls for text in (call.name, call.arguments)]
+        dialogue.append(entry)
+        ends.append(len(contents) + 1)
+    return dialogue, contents, ends
+
+
+def _boundaries(
+    template: ChatTemplate, dialogue: list[dict[str, Any]], whole: str, ends: Sequence[int]
+) -> tuple[list[int | None], int]:
+    """Where each message ends in ``whole``, None where it cannot be cut, and where the opening of the answer begins.
+
+    A message ends where the conversation up to it would. What was found for one seam holds for every seam of the
+    same two roles with the same text, so a long conversation is not rendered once for each of its messages.
+    """
+    offset = len(dialogue) - len(ends)
+    seams: dict[tuple[str, str, str], int | None] = {}
+    at: list[int | None] = []
+    for index, end in enumerate(ends[:-1]):
+        last = slot(end - 1)
+        start = whole.index(last) + len(last)
+        between = whole[start : whole.index(slot(end))]
+        seam = (between, dialogue[offset + index]["role"], dialogue[offset + index + 1]["role"])
+        if seam not in seams:
+            stop = _length_of_beginning(template, dialogue[: offset + index + 1], whole)
+            seams[seam] = None if stop is None else stop - start
+        length = seams[seam]
+        at.append(None if length is None else start + length)
+    stop = _length_of_beginning(template, dialogue, whole)
+    stop = len(whole) if stop is None else stop
+    return [*at, stop], stop
+
+
+def _length_of_beginning(template: ChatTemplate, dialogue: list[dict[str, Any]], whole: str) -> int | None:
+    """The length of this conversation's text if ``whole`` begins with it."""
+    try:
+        text = template.render(dialogue, generate=False)
+    except UnsupportedTemplate:
+        return None
+    return len(text) if whole.startswith(text) else None

@@ -1,13 +1,52 @@
-"""LangChain over agentkv: :class:`ChatAgentKV`, a chat model that answers from stored KV states.
+"""LangChain over agentkv: :class:`ChatAgentKV`, a chat model that answers from stored KV states, and what goes with it.
 
-chat_models.py  ChatAgentKV: fields, LangChain's hooks, the way into a thread and back
-settings.py     what may be set, at construction and for one call
-messages.py     LangChain's messages to agentkv's, a turn's record to LangChain's
-turns.py        one turn in one thread: route, answer, trim, stop when told to
+chat_models.py      ChatAgentKV: fields, LangChain's hooks, the way into a thread and back
+├── settings.py     what may be set, at construction and for one call
+├── messages.py     LangChain's messages to agentkv's
+├── tools.py        what bind_tools and response_format ask for
+├── structured.py   answers as objects
+├── turns.py        one turn in one thread: route, answer, read calls, stop when told to
+└── answers.py      what a turn gives, as LangChain's chunks
+middleware.py       SkillMemoryMiddleware: an agent's model calls behind the skill that the question needs
+└── manuals.py      a manual as text, for other chat models
+cache.py            AgentKVCache: a call made before is answered from disk
+byte_store.py       AgentKVByteStore: bytes by key
+langgraph_store.py  AgentKVStore: LangGraph's long-term memory
+├── items.py        namespaces, values and filters
+└── ranking.py      BM25 and embeddings
+database.py         one SQLite file in the store's folder
 """
 
 from __future__ import annotations
 
-from langchain_agentkv.chat_models import ChatAgentKV
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ChatAgentKV"]
+if TYPE_CHECKING:
+    from langchain_agentkv.byte_store import AgentKVByteStore
+    from langchain_agentkv.cache import AgentKVCache
+    from langchain_agentkv.chat_models import ChatAgentKV
+    from langchain_agentkv.langgraph_store import AgentKVStore
+    from langchain_agentkv.middleware import SkillMemoryMiddleware
+
+# Each is imported when it is asked for: the chat model, cache and byte store need langchain-core only.
+_HOMES = {
+    "AgentKVByteStore": "byte_store",
+    "AgentKVCache": "cache",
+    "AgentKVStore": "langgraph_store",
+    "ChatAgentKV": "chat_models",
+    "SkillMemoryMiddleware": "middleware",
+}
+
+__all__ = ["AgentKVByteStore", "AgentKVCache", "AgentKVStore", "ChatAgentKV", "SkillMemoryMiddleware"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,31 +1,40 @@
 """``ChatAgentKV``: LangChain's chat model over an ``AgentMemory``.
 
-Knows LangChain's hooks; what a turn is, it leaves to ``turns.py``. Tools and structured output are not part of it.
-Not guaranteed: a cancellation while the router is scoring takes effect after it.
+Knows LangChain's hooks; what a turn is, it leaves to ``turns.py``, what tools are to ``tools.py``, and how an answer
+becomes an object to ``structured.py``. ``invoke`` is the sum of what ``stream`` gives.
+
+Not guaranteed: a cancellation while the router is scoring takes effect after it; and that a call is shown before it is
+whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import builtins
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, closing
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import LangSmithParams
+from langchain_core.language_models import LangSmithParams, LanguageModelInput, ModelProfile
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, message_chunk_to_message
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from pydantic import ConfigDict, Field, model_validator
+from langchain_core.runnables import Runnable
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentkv import AgentMemory
 from agentkv.engine.base import Cancellation
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256, tagged_digest
 from agentkv.memory import Pick
-from agentkv.records import Turn
 from langchain_agentkv import settings
-from langchain_agentkv.messages import conversation, response_metadata, usage
+from langchain_agentkv.answers import Answer
+from langchain_agentkv.messages import conversation
+from langchain_agentkv.structured import Method, structured
+from langchain_agentkv.tools import AnyTool, chosen, converted
 from langchain_agentkv.turns import Item, Request
 
 _OF_A_SERVICE = {"api_key", "base_url", "max_retries", "timeout"}
@@ -44,10 +53,22 @@ class ChatAgentKV(BaseChatModel):
     routed to). ``temperature`` 0 is greedy; otherwise ``seed`` repeats a draw. Every setting can be given for one
     call too, by ``invoke(..., skill=...)`` or ``bind``.
 
-    A leading SystemMessage is put in front of the first user message; the agent's own system text is the memory's
-    ``prefix``. The answer's ``usage_metadata`` counts restored tokens as ``cache_read``, and its
-    ``response_metadata["agentkv"]`` is the turn's record: decision, block, exactness, tokens, milliseconds, SHA-256 of
-    the logits.
+    ``keep``: store the conversation's state after each turn, so that the next one, in this process or another, reads
+    only what is new; None does so where more calls with the same beginning can be expected (a SystemMessage, tools, an
+    earlier answer). What is stored is found by its tokens, so True and False give the same answers. The first turn that
+    keeps something proves the configuration exact, once for each store (:meth:`agentkv.AgentMemory.self_test`).
+
+    Leading SystemMessages follow the memory's own ``prefix``, before tools and manual; one that says what that says is
+    not said twice, so with ``AgentMemory(prefix=...)`` the skills are stored behind it already. With another system
+    text, or other tools, all of it is read anew once: what changes from call to call is better put into the user's
+    message.
+
+    The answer's ``usage_metadata`` counts restored tokens as ``cache_read`` and newly stored ones as
+    ``cache_creation``; its ``response_metadata["agentkv"]`` is the turn's record: decision, block, exactness, tokens,
+    milliseconds, SHA-256 of the logits.
+
+    An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches: a
+    call that is whole fits. One that was cut by ``max_new`` or a stop string is in ``invalid_tool_calls``, as written.
 
     Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
     ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises
@@ -76,6 +97,7 @@ class ChatAgentKV(BaseChatModel):
     min_p: settings.MinP = 0.0
     seed: settings.Seed = 0
     stop: settings.Stop = Field(default_factory=list)
+    keep: bool | None = None
     streaming: bool | None = None
     """True: ``invoke`` runs through the stream, to the same answer. False: ``stream`` gives the answer in one piece."""
 
@@ -97,7 +119,66 @@ class ChatAgentKV(BaseChatModel):
             raise UsageError("pass a memory, or store and model to make one of, not both")
         return given
 
+    # --- tools and objects ------------------------------------------------------------------------
+
+    def bind_tools(
+        self,
+        tools: Sequence[AnyTool],
+        *,
+        tool_choice: str | bool | dict[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """The model with tools. See ``tools.py`` for what ``tool_choice`` means; ``kwargs`` are settings of a turn.
+
+        ``tools`` are functions, LangChain tools, pydantic classes, TypedDicts or OpenAI's dicts. Raises UsageError for
+        what is no tool and for a choice that is not among them.
+        """
+        schemas = converted(tools)
+        chosen(tool_choice, [schema["function"]["name"] for schema in schemas])
+        settings: dict[str, Any] = {"tools": schemas, **kwargs}
+        if tool_choice is not None:
+            settings["tool_choice"] = tool_choice
+        if not parallel_tool_calls:
+            settings["parallel_tool_calls"] = False
+        return self.bind(**settings)
+
+    def with_structured_output(
+        self,
+        schema: builtins.dict[str, Any] | type,
+        *,
+        include_raw: bool = False,
+        method: Method = "json_schema",
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, builtins.dict[str, Any] | BaseModel]:
+        """Answers as objects of ``schema``: a pydantic class, a TypedDict, or a JSON schema with a title.
+
+        ``method`` ``json_schema``: the schema is put into the system text and the answer is decoded under its grammar.
+        ``function_calling``: the same by a forced call of a tool. ``json_mode``: any JSON object, asked for by the
+        caller. An answer that was cut or does not fit raises OutputParserException, or is the ``parsing_error`` of
+        ``include_raw``.
+        """
+        return structured(self, schema, include_raw=include_raw, method=method, settings=kwargs)
+
     # --- LangChain's hooks ------------------------------------------------------------------------
+
+    def _resolve_model_profile(self) -> ModelProfile:
+        return ModelProfile(
+            name=self.memory.engine.info.name,
+            open_weights=True,
+            max_input_tokens=self.memory.engine.window,
+            text_inputs=True,
+            text_outputs=True,
+            image_inputs=False,
+            audio_inputs=False,
+            video_inputs=False,
+            pdf_inputs=False,
+            reasoning_output=False,
+            tool_calling=True,
+            tool_choice=True,
+            structured_output=True,
+            temperature=True,
+        )
 
     @property
     def _llm_type(self) -> str:
@@ -138,7 +219,7 @@ class ChatAgentKV(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._result(self._request(messages, stop, kwargs).answer(Cancellation()))
+        return self._summed(self._request(messages, stop, kwargs).answer(Cancellation()))
 
     async def _agenerate(
         self,
@@ -147,7 +228,7 @@ class ChatAgentKV(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._result(await self._request(messages, stop, kwargs).aanswer())
+        return self._summed(await self._request(messages, stop, kwargs).aanswer())
 
     def _stream(
         self,
@@ -156,9 +237,10 @@ class ChatAgentKV(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
+        answer = self._answer()
         with closing(self._request(messages, stop, kwargs).stream()) as items:
             for item in items:
-                yield self._chunk(item)
+                yield ChatGenerationChunk(message=answer.chunk(item))
 
     async def _astream(
         self,
@@ -167,33 +249,26 @@ class ChatAgentKV(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
+        answer = self._answer()
         async with aclosing(self._request(messages, stop, kwargs).astream()) as items:
             async for item in items:
-                yield self._chunk(item)
+                yield ChatGenerationChunk(message=answer.chunk(item))
 
     # --- to a turn and back -----------------------------------------------------------------------
 
     def _request(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> Request:
         own = {name: getattr(self, name) for name in settings.TurnSettings.model_fields}
-        call = settings.canonical({name: value for name, value in kwargs.items() if name != "stream"})
+        call = settings.canonical(kwargs)
         if stop is not None:
             call["stop"] = stop
-        return Request(self.memory, conversation(messages), settings.checked({**own, **call}))
+        if call.get("tools"):
+            call["tools"] = converted(call["tools"])
+        return Request(self.memory, conversation(messages), settings.checked({**own, **call}, call=True))
 
-    def _result(self, turn: Turn) -> ChatResult:
-        message = AIMessage(content=turn.text, usage_metadata=usage(turn), response_metadata=self._metadata(turn))
-        return ChatResult(generations=[ChatGeneration(message=message)])
+    def _answer(self) -> Answer:
+        return Answer(self.memory.engine.info.name)
 
-    def _chunk(self, item: Item) -> ChatGenerationChunk:
-        if isinstance(item, str):
-            return ChatGenerationChunk(message=AIMessageChunk(content=item))
-        last = AIMessageChunk(
-            content="",
-            usage_metadata=usage(item),
-            response_metadata=self._metadata(item),
-            chunk_position="last",
-        )
-        return ChatGenerationChunk(message=last)
-
-    def _metadata(self, turn: Turn) -> dict[str, Any]:
-        return response_metadata(turn, self.memory.engine.info.name)
+    def _summed(self, items: list[Item]) -> ChatResult:
+        answer = self._answer()
+        whole = reduce(add, [answer.chunk(item) for item in items])
+        return ChatResult(generations=[ChatGeneration(message=message_chunk_to_message(whole))])

@@ -1,7 +1,8 @@
 """What can be set for a turn: the same names, ranges and messages at construction and for one call.
 
 Knows nothing of models or messages. The ranges are those of ``agentkv.engine.sampling``, stated here because that
-file loads the native library.
+file loads the native library. What concerns tools and structured output is for one call only: ``tools.py`` says what
+it means.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from agentkv.memory import Pick
 
 ALIASES = {"max_tokens": "max_new"}
 """Other names of settings, as LangChain has them."""
+_NOT_FOR_US = {"stream", "strict"}
+"""Keywords of LangChain's own that a local model has nothing to do for: a grammar is always strict."""
 
 
 def _skill(value: Any) -> Any:
@@ -51,6 +54,7 @@ class TurnSettings(BaseModel):
     min_p: MinP = 0.0
     seed: Seed = 0
     stop: Stop = Field(default_factory=list)
+    keep: bool | None = None
 
     @property
     def sampling(self) -> Sampling:
@@ -58,12 +62,24 @@ class TurnSettings(BaseModel):
         return Sampling(self.temperature, self.top_k, self.top_p, self.min_p, self.seed)
 
 
-def checked(given: Mapping[str, Any]) -> TurnSettings:
-    """Settings under their names or aliases. Raises UsageError, with every setting that is wrong and why."""
-    values = canonical(given)
-    refuse_unknown(values, TurnSettings.model_fields)
+class CallSettings(TurnSettings):
+    """What can be set for one call: also what ``bind_tools`` and ``with_structured_output`` bind."""
+
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    tool_choice: str | bool | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
+
+
+def checked(given: Mapping[str, Any], *, call: bool = False) -> CallSettings:
+    """Settings under their names or aliases, of a model or of a ``call``.
+
+    Raises UsageError, with every setting that is wrong and why.
+    """
+    values = canonical({name: value for name, value in given.items() if not (call and name in _NOT_FOR_US)})
+    refuse_unknown(values, (CallSettings if call else TurnSettings).model_fields)
     try:
-        return TurnSettings.model_validate(values)
+        return CallSettings.model_validate(values)
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors())
         raise UsageError("; ".join(wrong)) from error

@@ -1,4 +1,4 @@
-"""One turn, run in one thread from its beginning to its end.
+"""One turn, run in one thread from its beginning to its end: text as it comes, calls when they are whole, the record.
 
 The engine's lock belongs to the thread that took it, and is re-entrant. A stream whose pieces were fetched by several
 threads (LangChain's default ``_astream`` does that) would wait for itself, and two streams read alternately by one
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -18,32 +18,50 @@ from langchain_core.runnables.config import run_in_executor
 
 from agentkv import AgentMemory
 from agentkv.engine.base import Cancellation
+from agentkv.engine.calls import BrokenCall, CallReader, Part
+from agentkv.engine.tools import ToolCall
 from agentkv.errors import Cancelled
+from agentkv.hashing import tagged_digest
 from agentkv.memory import Pick
 from agentkv.records import Turn
+from langchain_agentkv import tools
 from langchain_agentkv.messages import Conversation
-from langchain_agentkv.settings import TurnSettings
+from langchain_agentkv.settings import CallSettings
 
-Item = str | Turn
+
+@dataclass(frozen=True)
+class Call:
+    """A call in an answer: its ``number`` there, an ``id`` that no other call of the conversation has, the call."""
+
+    number: int
+    id: str
+    said: ToolCall | BrokenCall
+
+
+Item = str | Call | Turn
 
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a turn needs. Its methods give the text in pieces, and the record as the last item."""
+    """Everything that a turn needs. Its methods give text and calls in pieces, and the record as the last item."""
 
     memory: AgentMemory
     conversation: Conversation
-    settings: TurnSettings
+    settings: CallSettings
 
     def run(self, cancellation: Cancellation) -> Generator[Item, None, None]:
-        """Run in this thread, which has to read to the end or close the iterator. The pieces sum to the record's text.
+        """Run in this thread, which has to read to the end or close the iterator.
 
-        The decision is made here and not in :class:`AgentMemory`, which would route the system text too.
+        The decision is made here and not in :class:`AgentMemory`, so that its question is the conversation's.
         """
-        memory, wanted, trimmed = self.memory, self.settings, _Trimmed()
+        memory, wanted = self.memory, self.settings
+        form = memory.call_form
+        reader = CallReader(form) if tools.calls_wanted(wanted) else None
+        parts = _Parts(self._call_id)
         with memory.engine.lock:
             if cancellation.requested:
                 raise Cancelled("waiting for the engine")
+            grammar = tools.grammar(memory.engine, form, wanted)
             decision = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
             pieces = memory.stream(
                 self.conversation.messages,
@@ -51,23 +69,50 @@ class Request:
                 max_new=wanted.max_new,
                 sampling=wanted.sampling,
                 stop=wanted.stop,
+                grammar=grammar,
                 cancellation=cancellation,
+                system=self._system,
+                tools=wanted.tools,
+                keep=self._keep,
             )
             for piece in pieces:
                 if isinstance(piece, Turn):
+                    yield from parts.items(reader.finish() if reader else [])
                     ms = piece.ms if decision is None else piece.ms.model_copy(update={"route": decision.ms})
                     yield piece.model_copy(update={"decision": decision or piece.decision, "ms": ms})
-                elif shown := trimmed.feed(piece):
-                    yield shown
+                else:
+                    yield from parts.items(reader.feed(piece) if reader else [piece])
 
-    def answer(self, cancellation: Cancellation) -> Turn:
-        """Run in this thread; the record alone."""
+    @property
+    def _system(self) -> str:
+        """What follows the memory's prefix: the agent's text, and the schema of the answer."""
+        prefix, said = self.memory.prefix, self.conversation.system
+        texts = ["" if said == prefix.strip() else said, tools.answer_teaching(self.settings)]
+        texts = [text for text in texts if text]
+        before = "" if not texts or not prefix or prefix.endswith("\n") else "\n\n"
+        return before + "".join(f"{text}\n\n" for text in texts)
+
+    @property
+    def _keep(self) -> bool:
+        """Whether to keep the state: if not told, where more calls with the same beginning can be expected."""
+        if self.settings.keep is not None:
+            return self.settings.keep
+        return bool(self.conversation.system or self.settings.tools or self.conversation.goes_on)
+
+    def _call_id(self, number: int) -> str:
+        """The same for the same request, so that two runs of it can be compared."""
+        said = [
+            [m.role, m.content, [[call.name, call.arguments] for call in m.calls]] for m in self.conversation.messages
+        ]
+        digest = tagged_digest("langchain-call/1", self.conversation.system, said, number)
+        return f"call_{digest[:24]}"
+
+    def answer(self, cancellation: Cancellation) -> list[Item]:
+        """Run in this thread; every item."""
         with closing(self.run(cancellation)) as items:
-            *_, turn = items
-        assert isinstance(turn, Turn)
-        return turn
+            return list(items)
 
-    async def aanswer(self) -> Turn:
+    async def aanswer(self) -> list[Item]:
         """Run in the default executor; cancelling takes effect there within a token."""
         cancellation = Cancellation()
         try:
@@ -129,14 +174,26 @@ class Request:
                 put(item)
 
 
-class _Trimmed:
-    """Text as it comes, without the white space around the whole: held back until more text follows it."""
+class _Parts:
+    """An answer's parts as items: calls numbered, text without the white space around the whole.
 
-    def __init__(self) -> None:
+    White space is held back until more text follows it.
+    """
+
+    def __init__(self, call_id: Callable[[int], str]) -> None:
+        self._call_id, self._calls = call_id, 0
         self._begun, self._held = False, ""
 
-    def feed(self, piece: str) -> str:
+    def items(self, parts: Iterable[Part]) -> Generator[Item, None, None]:
         """What may be shown now."""
+        for part in parts:
+            if not isinstance(part, str):
+                yield Call(self._calls, self._call_id(self._calls), part)
+                self._calls += 1
+            elif shown := self._shown(part):
+                yield shown
+
+    def _shown(self, piece: str) -> str:
         text = self._held + piece
         if not self._begun:
             text = text.lstrip()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agentkv.engine.base import Cancellation, Engine, Sampling
+from agentkv.engine.base import Cancellation, Engine, Sampling, one_by_one
 from agentkv.engine.generate import generate
 from agentkv.engine.probe import first_difference, greedy_hashes
 from agentkv.engine.prompt import Message, PromptBuilder
@@ -160,6 +160,28 @@ class EngineContract:
         # may differ by a nat, but not as a whole.
         assert np.median(np.abs(scores - exact)) < 0.1
         assert np.corrcoef(scores, exact)[0, 1] > 0.99
+
+    def test_scores_behind_several_states_agree_with_one_by_one(self, engine: Engine) -> None:
+        ids = self.tokens(engine, 60)
+        states = []
+        for length in (20, 33, 47):
+            engine.clear()
+            engine.extend(ids[:length])
+            states.append(engine.capture())
+        behind = ids[-9:]
+        together, alone = engine.score_behind(states, behind, 6), one_by_one(engine, states, behind, 6)
+        assert engine.tokens == ()
+        for mine, theirs in zip(together, alone, strict=True):
+            assert mine.log_probabilities.shape == (6,)
+            assert mine.log_probabilities == pytest.approx(theirs.log_probabilities, abs=0.5)
+            assert np.corrcoef(mine.logits, theirs.logits)[0, 1] > 0.99
+        assert len({tuple(np.round(each.log_probabilities, 3)) for each in together}) == 3, "each by itself"
+        decoded = engine.counters.decoded
+        assert engine.score_behind([], behind, 6) == []
+        assert engine.counters.decoded == decoded
+        for scored in (0, 8):
+            with pytest.raises(UsageError):
+                engine.score_behind(states, behind, scored)
 
     def test_content_never_becomes_control_tokens(self, engine: Engine) -> None:
         builder = PromptBuilder(engine)

@@ -159,13 +159,15 @@ PULLED = ["tiny.gguf", "tiny.gguf.json", "tiny.lock"]
 
 
 class TestCatalogue:
-    def test_the_three_models(self) -> None:
+    def test_the_models(self) -> None:
         sizes = {name: (len(entry.parts), entry.size) for name, entry in models.CATALOGUE.items()}
         assert sizes == {
             "smollm2-135m": (1, 98_362_432),
             "gemma-3-270m": (4, 253_113_024),
             "qwen2.5-coder-1.5b": (22, 1_117_320_768),
+            "all-minilm-l6-v2": (1, 46_220_320),
         }
+        assert [name for name, entry in models.CATALOGUE.items() if entry.kind == "embedding"] == ["all-minilm-l6-v2"]
         assert models.DEFAULT in models.CATALOGUE
 
     def test_entries_are_coherent(self) -> None:
@@ -173,7 +175,10 @@ class TestCatalogue:
         for name, entry in models.CATALOGUE.items():
             assert entry.name == name
             assert len(entry.sha256) == 64
-            assert sum(part.size for part in entry.parts) == entry.size
+            if entry.packed:
+                assert len(entry.packed) == 64
+            else:
+                assert sum(part.size for part in entry.parts) == entry.size
             requirements += [part.requirement for part in entry.parts]
         assert len(set(requirements)) == len(requirements)
 

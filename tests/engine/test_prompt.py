@@ -39,7 +39,9 @@ def test_prefix_and_manual_are_padded_to_the_alignment() -> None:
 def test_a_conversation_keeps_its_turns() -> None:
     talk = [Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
     turn = text(PromptBuilder(FakeEngine()).build("", "", talk).turn)
-    assert turn == ("<end><start>user\na<end><start>assistant\nb<end><start>user\nc<end><start>assistant\n<answer>")
+    assert turn == (
+        "<end><start>user\na<end><start>assistant\n<answer>b<end><start>user\nc<end><start>assistant\n<answer>"
+    )
 
 
 def test_exactly_one_bos_where_the_model_wants_one() -> None:

@@ -1,0 +1,152 @@
+"""One SQLite file in a store's folder: opened for each transaction, checked, its errors translated.
+
+Knows files, transactions and SQLite's result codes; refuses to know tables. A connection lives for one transaction, so
+threads, event loops and forked processes share nothing, and nobody keeps a lock while the caller thinks. The file is
+never opened through a link. A row is sealed by a digest of its key and value, so damage that SQLite does not see is
+seen here. Not guaranteed: anything against someone who writes into the store's folder; no row is ever code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentkv import BlockStore, fsio
+from agentkv.errors import CorruptDatabase, StoreFormatError, StoreFull, StoreReadError
+from agentkv.store.adapters import ADAPTERS
+from agentkv.store.marker import require_marker
+
+VERSION = 1
+BUSY_S = 30.0
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"""``SQLITE_ERROR`` too: of statements that are right it is an unknown file format, or a table that is not there."""
+_REMEDY = "`agentkv check --repair` moves the file aside; what it held has to be put in again."
+ROW_REMEDY = "Put it in again, or delete it."
+
+
+def seal(*parts: bytes) -> bytes:
+    """SHA-256 over the parts and their lengths: 32 bytes."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+class Database:
+    """``file`` in the adapters' folder of ``store``, made with ``schema`` at the first write.
+
+    ``store`` is a directory (made a store if it is new or empty) or an open :class:`~agentkv.BlockStore`. ``durable``:
+    a transaction that has returned outlives a power failure; else a power failure may cost the file, and a crash of
+    the process nothing. Raises StoreUnusable, StoreFormatError.
+    """
+
+    def __init__(
+        self, store: str | Path | BlockStore, file: str, schema: Sequence[str], *, durable: bool = True
+    ) -> None:
+        if isinstance(store, BlockStore):
+            self._root = store.root
+        else:
+            with BlockStore(store) as opened:
+                self._root = opened.root
+        self.path = self._root / ADAPTERS / file
+        self._schema, self._durable = tuple(schema), durable
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection | None]:
+        """A consistent view for a while; None where nothing was written yet. Raises StoreError."""
+        if not self._is_there():
+            yield None
+            return
+        with self._connected("rw") as connection:
+            if self._version(connection) == 0:
+                yield None
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.rollback()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, alone: all of it is kept, or, if the body raises, nothing. Raises StoreError."""
+        if not self._is_there():
+            require_marker(self._root)
+            try:
+                fsio.make_directory(self.path.parent)
+            except OSError as error:
+                raise fsio.translated(error, self.path) from error
+        with self._connected("rwc") as connection:
+            connection.execute("PRAGMA auto_vacuum = FULL")  # of a new file: what is deleted makes it smaller
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if self._version(connection) == 0:
+                    for statement in self._schema:
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.rollback()
+                raise
+
+    def corrupt_row(self, what: str) -> CorruptDatabase:
+        """The error for a row whose seal does not hold."""
+        return CorruptDatabase(self.path, f"{what} is not what was written", ROW_REMEDY)
+
+    def throw_away(self) -> None:
+        """Delete the file and its journal; for what may be lost. Raises StoreReadError."""
+        for path in (self.path.with_name(f"{self.path.name}-journal"), self.path):
+            fsio.remove_file(path)
+
+    def _is_there(self) -> bool:
+        """Whether there is a file. Raises StoreReadError for a link or anything else in its place."""
+        fsio.refuse_links(self._root, self.path)
+        try:
+            mode = os.lstat(self.path).st_mode
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise fsio.translated(error, self.path) from error
+        if not stat.S_ISREG(mode):
+            raise StoreReadError(self.path, "not a regular file")
+        return True
+
+    @contextlib.contextmanager
+    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
+        connection = None
+        try:
+            uri = f"{self.path.as_uri()}?mode={mode}"
+            connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {'EXTRA' if self._durable else 'OFF'}")
+            yield connection
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if found not in (0, VERSION):
+            raise StoreFormatError(self.path, found, [VERSION])
+        return found
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGE and "no such module" not in str(error):
+            return CorruptDatabase(self.path, str(error), _REMEDY)
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG):
+            return StoreFull(self.path, 0, fsio.free_bytes(self.path.parent))
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreReadError(self.path, f"another process has been writing for {BUSY_S:g} s; try again")
+        return StoreReadError(self.path, str(error))

@@ -1,0 +1,243 @@
+"""``SkillMemoryMiddleware``: an agent's model calls answered behind the one skill that the user's question needs.
+
+Knows LangChain's middleware protocol and an :class:`~agentkv.AgentMemory`; how a block is grafted it leaves to
+``ChatAgentKV``, and how a manual is put into a prompt to ``manuals.py``. The skill is decided once for each user turn,
+by the last message that a person wrote, so the calls that follow tool results stay behind the same manual; the
+decision is kept in the agent's state. Not guaranteed: that a skill which changes in mid-turn is decided on again; and
+while an answer of ``ChatAgentKV`` is streamed, its last piece says "the caller named it", the message in the state has
+the router's decision.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, NotRequired, cast
+
+from langchain.agents.middleware.types import (
+    AgentMiddleware,
+    AgentState,
+    ContextT,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    ResponseT,
+)
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.runnables.config import run_in_executor
+from langgraph.types import Command
+
+from agentkv import AgentMemory, SkillLibrary
+from agentkv.errors import InvalidManual, UsageError
+from agentkv.hashing import sha256
+from agentkv.skills.manual import load_manual
+from agentkv.skills.report import Broken, SyncReport
+from langchain_agentkv.chat_models import ChatAgentKV
+from langchain_agentkv.manuals import holds_manual, manual_text, with_manual
+
+Source = str | Path | tuple[str | Path, str]
+"""A folder of skills, or a folder and what it is called."""
+
+_log = logging.getLogger(__name__)
+
+
+class SkillMemoryState(AgentState[Any]):
+    """An agent's state with the last decision.
+
+    ``agentkv_decision``: the :class:`~agentkv.Decision` as a dict, and ``question``, which message it is about;
+    ``how``: ``graft``, ``text`` or ``none``; ``source``: what the folder of the skill is called, or None.
+    """
+
+    agentkv_decision: NotRequired[dict[str, Any]]
+
+
+class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, ResponseT]):
+    """Routes each user turn to one skill and puts its manual before the model: by graft, or else as text.
+
+    ``memory`` routes; or it is made of ``store`` and ``model``, and then :meth:`close` closes it. ``skills`` are
+    folders of skills, each a path or ``(path, label)``, of which the last wins where a name is in several, as with
+    deepagents; they are read into the memory by :meth:`sync`, at the latest when an agent runs first. ``references``:
+    also read what lies in their ``references/``.
+
+    A :class:`ChatAgentKV` whose memory holds the manual grafts it, and its answers' ``response_metadata`` has the
+    decision. Any other chat model gets the manual's text behind its system message. A ``skill`` in the request's
+    ``model_settings`` is left as it is. Messages that a middleware wrote (``lc_source``) are no questions.
+
+    Raises UsageError, and whatever :meth:`AgentMemory.route <agentkv.AgentMemory.route>` and
+    :meth:`SkillLibrary.sync <agentkv.SkillLibrary.sync>` raise.
+
+    >>> import tempfile
+    >>> from agentkv import FakeEngine
+    >>> from langchain.agents import create_agent
+    >>> memory = AgentMemory(tempfile.mkdtemp(), FakeEngine(replies=lambda prompt: "7 days" if "7" in prompt else "?"))
+    >>> _ = memory.deposit_text("returns", "returns are accepted for 7 days", "Sending goods back, returns.")
+    >>> agent = create_agent(ChatAgentKV(memory=memory), middleware=[SkillMemoryMiddleware(memory=memory)])
+    >>> state = agent.invoke({"messages": [{"role": "user", "content": "How long are returns accepted?"}]})
+    >>> state["messages"][-1].text, state["agentkv_decision"]["pick"], state["agentkv_decision"]["how"]
+    ('7 days', 'returns', 'graft')
+    """
+
+    state_schema = SkillMemoryState
+
+    def __init__(
+        self,
+        *,
+        memory: AgentMemory | None = None,
+        store: str | Path | None = None,
+        model: str | Path | None = None,
+        skills: Sequence[Source] = (),
+        references: bool = False,
+    ) -> None:
+        super().__init__()
+        if (memory is None) == (store is None):
+            raise UsageError("pass a memory, or store (and model) to make one of, and not both")
+        if memory is not None and model is not None:
+            raise UsageError("a memory has its model already")
+        folders = [_source(source) for source in skills]
+        self._made = None
+        if memory is None:
+            assert store is not None
+            memory = self._made = AgentMemory(store) if model is None else AgentMemory(store, model)
+        self.memory = memory
+        folders.reverse()  # a library's first folder wins, here the last
+        self._labels = {folder.absolute(): label for folder, label in folders}
+        roots = [folder for folder, _ in folders]
+        self.library = SkillLibrary(memory, roots, references=references) if roots else None
+        self.report: SyncReport | None = None
+        self._syncing = threading.Lock()
+
+    def close(self) -> None:
+        """Close the memory if it was made here."""
+        if self._made is not None:
+            self._made.close()
+
+    def sync(self) -> SyncReport:
+        """Read what is new or changed in the skills' folders; what is broken is logged too. Takes a model's time."""
+        with self._syncing:
+            report = SyncReport() if self.library is None else self.library.sync()
+            for broken in report.broken:
+                level = logging.DEBUG if _is_shadowed(broken, report) else logging.WARNING
+                _log.log(level, "skill not read: %s", broken.message)
+            self.report = report
+            return report
+
+    # --- hooks ------------------------------------------------------------------------------------
+
+    def before_agent(self, state: SkillMemoryState, runtime: Any) -> dict[str, Any] | None:
+        """Read the skills, once."""
+        if self.report is None:
+            self.sync()
+        return None
+
+    async def abefore_agent(self, state: SkillMemoryState, runtime: Any) -> dict[str, Any] | None:
+        """Read the skills, once, in the default executor."""
+        if self.report is None:
+            await run_in_executor(None, self.sync)
+        return None
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[ContextT],
+        handler: Callable[[ModelRequest[ContextT]], ModelResponse[ResponseT]],
+    ) -> ModelResponse[ResponseT] | AIMessage | ExtendedModelResponse[ResponseT]:
+        """Route, call the model behind the skill, tell the state."""
+        request, decision = self._routed(request)
+        return self._told(handler(request), request, decision)
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[ContextT],
+        handler: Callable[[ModelRequest[ContextT]], Awaitable[ModelResponse[ResponseT]]],
+    ) -> ModelResponse[ResponseT] | AIMessage | ExtendedModelResponse[ResponseT]:
+        """The same; routing runs in the default executor."""
+        request, decision = await run_in_executor(None, self._routed, request)
+        return self._told(await handler(request), request, decision)
+
+    # --- one model call ---------------------------------------------------------------------------
+
+    def _routed(self, request: ModelRequest[ContextT]) -> tuple[ModelRequest[ContextT], dict[str, Any] | None]:
+        """The request behind its skill, and the decision; None where there is nothing to decide."""
+        if "skill" in request.model_settings:
+            return request, None
+        decision = self._decision(request)
+        if decision is None:
+            return request, None
+        pick, model = decision["pick"], request.model
+        if isinstance(model, ChatAgentKV) and (pick is None or holds_manual(model.memory, self.memory, pick)):
+            how = "none" if pick is None else "graft"
+            request = request.override(model_settings={**request.model_settings, "skill": pick})
+        elif pick is None:
+            how = "none"
+        else:
+            how = "text"
+            if isinstance(model, ChatAgentKV):
+                request = request.override(model_settings={**request.model_settings, "skill": None})
+            system = with_manual(request.system_message, pick, manual_text(self.memory, pick))
+            request = request.override(system_message=system)
+        return request, {**decision, "how": how}
+
+    def _decision(self, request: ModelRequest[ContextT]) -> dict[str, Any] | None:
+        """That of the state if it is about the same question, else a new one."""
+        known: dict[str, Any] | None = cast(dict[str, Any], request.state).get("agentkv_decision")
+        asked = next((message for message in reversed(request.messages) if _is_question(message)), None)
+        if asked is None:  # summarised away, say: the turn goes on behind its skill
+            return known
+        question = asked.id or sha256(asked.text.encode("utf-8", "replace"))
+        if known is not None and known.get("question") == question:
+            return known
+        decision = self.memory.route(asked.text)
+        source = self._label(decision.pick)
+        return {**decision.model_dump(mode="json"), "question": question, "source": source}
+
+    def _label(self, pick: str | None) -> str | None:
+        """What the folder is called that the skill comes from."""
+        named = None if pick is None else self.memory.routing.find(pick)
+        if named is None:
+            return None
+        path = Path(named.source)
+        return next((label for folder, label in self._labels.items() if path.is_relative_to(folder)), None)
+
+    def _told(
+        self, response: ModelResponse[ResponseT], request: ModelRequest[ContextT], decision: dict[str, Any] | None
+    ) -> ModelResponse[ResponseT] | ExtendedModelResponse[ResponseT]:
+        """The response with the decision in its record, and in the state where that has not got it."""
+        if decision is None:
+            return response
+        response = ModelResponse([_recorded(one, decision) for one in response.result], response.structured_response)
+        if request.state.get("agentkv_decision") == decision:
+            return response
+        return ExtendedModelResponse(response, Command(update={"agentkv_decision": decision}))
+
+
+def _source(source: Source) -> tuple[Path, str | None]:
+    if isinstance(source, str | Path):
+        return Path(source).expanduser(), None
+    if not (isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], str)):
+        raise UsageError(f"{source!r} is no source of skills: pass a folder, or (folder, label)")
+    return Path(source[0]).expanduser(), source[1]
+
+
+def _is_shadowed(broken: Broken, report: SyncReport) -> bool:
+    """Whether nothing is wrong with a skill but that a later folder has one of its name."""
+    loaded = {*report.added, *report.changed, *report.mended, *report.replaced, *report.unchanged, *report.evicted}
+    try:
+        return load_manual(broken.folder).name in loaded
+    except InvalidManual:
+        return False
+
+
+def _is_question(message: BaseMessage) -> bool:
+    by_person = isinstance(message, HumanMessage) and "lc_source" not in message.additional_kwargs
+    return by_person and bool(message.text.strip())
+
+
+def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
+    """An answer of ``ChatAgentKV`` with the router's decision, in place of "the caller named it"."""
+    record = message.response_metadata.get("agentkv")
+    if not isinstance(message, AIMessage) or not isinstance(record, dict):
+        return message
+    decided = {name: value for name, value in decision.items() if name not in ("question", "how", "source")}
+    metadata = {**message.response_metadata, "agentkv": {**record, "decision": decided}}
+    return message.model_copy(update={"response_metadata": metadata})

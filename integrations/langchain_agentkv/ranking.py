@@ -1,0 +1,147 @@
+"""Which of an agent's items a query means: BM25 over words (SQLite's FTS5), or the cosine of embeddings.
+
+Knows two tables beside the items', ``words`` and ``vectors``, by item number. What is indexed is text at the paths of
+the store's ``fields``, or of the item's own ``index``. Words are compared without case and accents; scripts that are
+written without blanks are compared by the character. Not guaranteed: meaning, by BM25; nor that vectors of an earlier
+embedding function are comparable, unless they have another length, when they are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path
+
+from agentkv.errors import UsageError
+
+SCHEMA = (
+    "CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')",
+    "CREATE TABLE vectors (item INTEGER NOT NULL REFERENCES items ON DELETE CASCADE, vector BLOB NOT NULL)",
+    "CREATE INDEX vectors_by_item ON vectors (item)",
+)
+_NO_BLANKS = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])"
+)
+_MAX_WORDS = 200
+_FLOAT = np.dtype("<f4")
+
+Vector = Sequence[float]
+Among = tuple[str, tuple[bytes | float, ...]]
+"""Of which items: a condition in SQL, over the columns of ``items``, and its parameters."""
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """How an item is to be found: its words, and texts of which each has a vector."""
+
+    words: str = ""
+    texts: tuple[str, ...] = ()
+
+
+class Ranking:
+    """How one store indexes and ranks. ``config`` is LangGraph's: ``fields``; ``dims`` and ``embed`` for vectors."""
+
+    def __init__(self, config: IndexConfig | None) -> None:
+        given: Mapping[str, Any] = config or {}
+        self._fields: list[str] = list(given.get("fields") or ["$"])
+        self._dims: int | None = given.get("dims")
+        self.embeddings = ensure_embeddings(given["embed"]) if given.get("embed") is not None else None
+
+    # --- what is indexed ---
+
+    def of(self, value: Mapping[str, Any], index: Literal[False] | list[str] | None) -> Indexed:
+        """How an item is to be found; not at all with ``index=False``."""
+        if index is False:
+            return Indexed()
+        paths = index or self._fields
+        words = (leaves(value) if path == "$" else get_text_at_path(value, path) for path in paths)
+        embedded = () if self.embeddings is None else (get_text_at_path(value, path) for path in paths)
+        return Indexed("\n".join(chain.from_iterable(words)), tuple(chain.from_iterable(embedded)))
+
+    def encoded(self, vector: Vector) -> bytes:
+        """A vector as it is kept: little-endian float32. Raises UsageError for another length than ``dims``."""
+        if self._dims is not None and len(vector) != self._dims:
+            raise UsageError(f"the embedding gave {len(vector)} numbers, index says dims = {self._dims}")
+        return np.asarray(vector, _FLOAT).tobytes()
+
+    def index(self, connection: sqlite3.Connection, item: int, words: str, vectors: Iterable[bytes]) -> None:
+        """Make an item's words and vectors those given."""
+        self.forget(connection, [item])
+        if words:
+            connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (item, _spaced(words)))
+        connection.executemany("INSERT INTO vectors VALUES (?, ?)", [(item, vector) for vector in vectors])
+
+    def forget(self, connection: sqlite3.Connection, items: Iterable[int]) -> None:
+        """Drop what is indexed of these items."""
+        rows = [(item,) for item in items]
+        connection.executemany("DELETE FROM words WHERE rowid = ?", rows)
+        connection.executemany("DELETE FROM vectors WHERE item = ?", rows)
+
+    # --- what is found ---
+
+    def scores(
+        self, connection: sqlite3.Connection, query: str, vector: bytes | None, among: Among, limit: int
+    ) -> dict[int, float]:
+        """The ``limit`` items (−1: all) that are nearest to the query, nearest first, with a score: more is nearer.
+
+        With a ``vector`` that is the cosine with the nearest of an item's own, −1 to 1; else BM25, and items that
+        share no word with the query are not there. Of equal ones the one that was updated last comes first.
+        """
+        if vector is None:
+            return _by_words(connection, query, among, limit)
+        return _by_vector(connection, vector, among, limit)
+
+
+def _by_words(connection: sqlite3.Connection, query: str, among: Among, limit: int) -> dict[int, float]:
+    # Each word in quotes, so that none is taken for one of FTS5's operators.
+    words = list(dict.fromkeys(re.findall(r"\w+", _spaced(query))))[:_MAX_WORDS]
+    if not words:
+        return {}
+    where, bounds = among
+    rows = connection.execute(
+        "SELECT items.id, -bm25(words) AS score FROM words JOIN items ON items.id = words.rowid "
+        f"WHERE words MATCH ? AND {where} ORDER BY score DESC, updated DESC, items.id DESC LIMIT ?",
+        (" OR ".join(f'"{word}"' for word in words), *bounds, limit),
+    )
+    return {int(item): float(score) for item, score in rows}
+
+
+def _by_vector(connection: sqlite3.Connection, vector: bytes, among: Among, limit: int) -> dict[int, float]:
+    where, bounds = among
+    rows = connection.execute(
+        "SELECT item, vector FROM vectors JOIN items ON items.id = vectors.item "
+        f"WHERE length(vector) = ? AND {where} ORDER BY updated DESC, items.id DESC",
+        (len(vector), *bounds),
+    ).fetchall()
+    if not rows:
+        return {}
+    asked = np.frombuffer(vector, _FLOAT).astype(np.float64)
+    known = np.frombuffer(b"".join(row[1] for row in rows), _FLOAT).reshape(len(rows), -1).astype(np.float64)
+    lengths = np.linalg.norm(known, axis=1) * np.linalg.norm(asked)
+    cosines = np.divide(known @ asked, lengths, out=np.zeros(len(rows)), where=lengths > 0)
+    best: dict[int, float] = {}
+    for (item, _), cosine in zip(rows, cosines.tolist(), strict=True):
+        best[item] = max(cosine, best.get(item, -1.0))
+    nearest = sorted(best, key=lambda item: -best[item])
+    return {item: best[item] for item in (nearest if limit < 0 else nearest[:limit])}
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """The texts and numbers of a JSON value, without the names of its fields."""
+    if isinstance(value, Mapping):
+        yield from chain.from_iterable(map(leaves, value.values()))
+    elif isinstance(value, list):
+        yield from chain.from_iterable(map(leaves, value))
+    elif isinstance(value, str | int | float):
+        yield str(value)
+
+
+def _spaced(text: str) -> str:
+    """The text with blanks around characters of scripts that have none, and without what UTF-8 cannot say."""
+    return _NO_BLANKS.sub(r" \1 ", text).encode("utf-8", "replace").decode()

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langchain_agentkv import ChatAgentKV
+from langchain_core.exceptions import OutputParserException
+from pydantic import BaseModel, Field
+
+from agentkv import AgentMemory, FakeEngine
+from agentkv.engine.tools import ToolCall
+from agentkv.errors import UsageError
+
+
+class Joke(BaseModel):
+    """A joke."""
+
+    setup: str = Field(description="how it begins")
+    punchline: str
+
+
+class JokeDict(TypedDict):
+    """A joke."""
+
+    setup: str
+    punchline: str
+
+
+VALUE = {"setup": "Why?", "punchline": "Why é not."}
+SCHEMAS = {"pydantic": Joke, "typeddict": JokeDict, "json": Joke.model_json_schema()}
+
+
+class Speaking(FakeEngine):
+    says = ""
+
+    def __init__(self) -> None:
+        super().__init__(replies=lambda prompt: self._said(prompt), keeps_grammar=True)
+        self.heard, self.grammars = "", list[str]()
+
+    def _said(self, prompt: str) -> str:
+        self.heard = prompt
+        return self.says
+
+    def sampler(self, sampling: Any, grammar: str | None = None) -> Any:
+        self.grammars += [grammar] if grammar else []
+        return super().sampler(sampling, grammar)
+
+
+@pytest.fixture
+def engine() -> Speaking:
+    return Speaking()
+
+
+@pytest.fixture
+def chat(tmp_path: Path, engine: Speaking) -> ChatAgentKV:
+    return ChatAgentKV(memory=AgentMemory(tmp_path / "store", engine), skill=None, max_new=300, keep=False)
+
+
+def said(chat: ChatAgentKV, method: str, value: dict[str, Any]) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return chat.memory.call_form.text([ToolCall("Joke", text)]) if method == "function_calling" else text
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+@pytest.mark.parametrize("kind", ["pydantic", "json"])
+def test_answers_are_objects(chat: ChatAgentKV, engine: Speaking, method: Any, kind: str) -> None:
+    engine.says = said(chat, method, VALUE)
+    structured = chat.with_structured_output(SCHEMAS[kind], method=method)
+    expected = Joke(**VALUE) if kind == "pydantic" else VALUE
+    assert structured.invoke("A joke.") == expected
+    assert list(structured.stream("A joke."))[-1] == expected
+    assert asyncio.run(structured.ainvoke("A joke.")) == expected
+    assert ("how it begins" in engine.heard) == (method != "json_mode")
+    assert ("punchline" in engine.grammars[-1]) == (method != "json_mode")
+    raw = chat.with_structured_output(SCHEMAS[kind], method=method, include_raw=True).invoke("A joke.")
+    assert isinstance(raw, dict)
+    assert (raw["parsed"], raw["parsing_error"]) == (expected, None)
+    assert raw["raw"].response_metadata["agentkv"]["tokens"]["generated"] > 10
+
+
+def test_a_typed_dict_gives_a_dict(chat: ChatAgentKV, engine: Speaking) -> None:
+    engine.says = said(chat, "json_schema", VALUE)
+    assert chat.with_structured_output(JokeDict).invoke("A joke.") == VALUE
+
+
+def test_an_object_grows_while_it_is_streamed(chat: ChatAgentKV, engine: Speaking) -> None:
+    engine.says = said(chat, "json_schema", VALUE)
+    seen = list(chat.with_structured_output(JokeDict).stream("A joke."))
+    assert len(seen) > 3
+    assert seen[-1] == VALUE
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+def test_a_cut_answer_is_an_error_also_where_it_would_parse(chat: ChatAgentKV, engine: Speaking, method: Any) -> None:
+    engine.says = said(chat, method, {"setup": "a", "punchline": "b"}) + "  "
+    cut = len(engine.says) - (4 if method == "function_calling" else 1)
+    structured = chat.with_structured_output(Joke, method=method, max_new=cut)
+    with pytest.raises(OutputParserException, match="max_new"):
+        structured.invoke("A joke.")
+    with pytest.raises(OutputParserException, match="max_new"):
+        list(structured.stream("A joke."))
+    raw = chat.with_structured_output(Joke, method=method, include_raw=True, max_new=cut).invoke("A joke.")
+    assert isinstance(raw, dict)
+    assert raw["parsed"] is None
+    assert isinstance(raw["parsing_error"], OutputParserException)
+    assert raw["raw"].response_metadata["finish_reason"] == "length"
+
+
+def test_an_answer_that_does_not_fit_is_an_error(chat: ChatAgentKV, engine: Speaking) -> None:
+    engine.says = '{"setup": "a"}'
+    with pytest.raises(OutputParserException, match="punchline"):
+        chat.with_structured_output(Joke).invoke("A joke.")
+    raw = chat.with_structured_output(Joke, include_raw=True).invoke("A joke.")
+    assert isinstance(raw, dict)
+    assert raw["parsed"] is None
+    assert "punchline" in str(raw["parsing_error"])
+
+
+def test_settings_pass_and_what_makes_no_sense_is_refused(chat: ChatAgentKV, engine: Speaking) -> None:
+    engine.says = said(chat, "json_schema", VALUE)
+    with pytest.raises(UsageError, match="did you mean temperature"):
+        chat.with_structured_output(Joke, temprature=1).invoke("A joke.")
+    with pytest.raises(UsageError, match="is none of json_schema"):
+        chat.with_structured_output(Joke, method="xml")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is no schema"):
+        chat.with_structured_output(7)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="response_format"):
+        chat.invoke("A joke.", response_format={"type": "yaml"})
+
+
+def test_tools_and_an_answer_in_json(chat: ChatAgentKV, engine: Speaking) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "joke", "schema": Joke.model_json_schema()}}
+    bound = chat.bind_tools([Joke], response_format=form)
+    engine.says = said(chat, "json_schema", VALUE)
+    assert json.loads(bound.invoke("A joke.").text) == VALUE
+    engine.says = said(chat, "function_calling", VALUE)
+    assert bound.invoke("A joke.").tool_calls[0]["args"] == VALUE
+    assert "root ::= answer-root | " in engine.grammars[-1]
+
+
+def test_an_agent_answers_in_the_form_that_it_was_given(chat: ChatAgentKV, engine: Speaking) -> None:
+    from langchain.agents import create_agent
+
+    engine.says = said(chat, "json_schema", VALUE)
+    state = create_agent(chat, [], response_format=Joke).invoke({"messages": [("user", "A joke.")]})
+    assert state["structured_response"] == Joke(**VALUE)
