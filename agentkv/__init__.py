@@ -9,6 +9,7 @@ from agentkv._version import __version__
 
 if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation, Engine, Sampling
+    from agentkv.engine.embed import Embedder, FakeEmbedder, LlamaEmbedder
     from agentkv.engine.fake import FakeEngine
     from agentkv.engine.llama import LlamaEngine
     from agentkv.errors import AgentKVError
@@ -24,10 +25,13 @@ _HOMES = {
     "BlockStore": "agentkv.store.catalog",
     "Cancellation": "agentkv.engine.base",
     "Decision": "agentkv.records",
+    "Embedder": "agentkv.engine.embed",
     "Engine": "agentkv.engine.base",
     "Exactness": "agentkv.records",
+    "FakeEmbedder": "agentkv.engine.embed",
     "FakeEngine": "agentkv.engine.fake",
     "Fingerprint": "agentkv.records",
+    "LlamaEmbedder": "agentkv.engine.embed",
     "LlamaEngine": "agentkv.engine.llama",
     "Manifest": "agentkv.records",
     "Sampling": "agentkv.engine.base",
@@ -42,10 +46,13 @@ __all__ = [
     "BlockStore",
     "Cancellation",
     "Decision",
+    "Embedder",
     "Engine",
     "Exactness",
+    "FakeEmbedder",
     "FakeEngine",
     "Fingerprint",
+    "LlamaEmbedder",
     "LlamaEngine",
     "Manifest",
     "Sampling",

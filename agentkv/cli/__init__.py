@@ -6,9 +6,9 @@
     inventory.py  a store's content by name, id and model
     evictions.py  what went for the budget
     again.py      the commands that deposit lost things again
-    deposit.py ask.py list.py show.py verify.py models.py
+    deposit.py ask.py chat.py threads.py list.py show.py verify.py models.py
     check.py gc.py rm.py pin.py stats.py
-    route/ pack/ skills/ bench/ demo.py
+    route/ pack/ skills/ bench/ docs/ evidence/ replay/ demo.py
 
 Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
 anything else is a defect of ours and keeps its traceback.
@@ -29,22 +29,29 @@ from agentkv import __version__
 from agentkv.cli import (
     ask,
     bench,
+    chat,
     check,
     demo,
     demo_ask,
     deposit,
+    docs,
+    evidence,
+    flywheel,
     gc,
     models,
     pack,
     pin,
+    replay,
     rm,
     route,
     show,
     skills,
     stats,
+    threads,
     verify,
 )
 from agentkv.cli import list as list_command
+from agentkv.cli.flywheel import learn, solve
 from agentkv.cli.output import error_record, print_json, report
 from agentkv.errors import AgentKVError, Interrupted, StoreReadError
 
@@ -87,6 +94,9 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(deposit.deposit)
 app.command()(ask.ask)
+app.command()(chat.chat)
+app.command()(learn.learn)
+app.command()(solve.solve)
 app.command("list")(list_command.list_)
 app.command()(show.show)
 app.command()(verify.verify)
@@ -101,6 +111,11 @@ app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")
 app.add_typer(pack.app, name="pack")
 app.add_typer(skills.app, name="skills")
+app.add_typer(docs.app, name="docs")
+app.add_typer(threads.app, name="threads")
+app.add_typer(flywheel.app, name="flywheel")
+app.add_typer(evidence.app, name="evidence")
+app.add_typer(replay.app, name="replay")
 app.command("_demo-ask", hidden=True)(demo_ask.demo_ask)
 
 

@@ -46,6 +46,7 @@ def ask(
     ] = None,
     grammar: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer in this GBNF grammar.")] = None,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -63,7 +64,10 @@ def ask(
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     bound = _grammar(json_schema, grammar)
-    with options.open_memory(store, model, settings) as memory, cancelled_by_ctrl_c() as cancellation:
+    with (
+        options.open_memory(store, model, settings, embedder=embedder) as memory,
+        cancelled_by_ctrl_c() as cancellation,
+    ):
         pieces = memory.stream(
             question,
             skill=None if no_skill else Pick.ROUTE if skill is None else skill,
@@ -74,7 +78,7 @@ def ask(
             grammar=bound,
             cancellation=cancellation,
         )
-        turn = _collect(pieces) if as_json else _show(pieces)
+        turn = collect(pieces) if as_json else show(pieces)
     if as_json:
         print_json(turn.model_dump(mode="json"))
     else:
@@ -100,13 +104,14 @@ def _read(path: Path) -> str:
         raise InvalidGrammar(f"{path} is not UTF-8 at byte {error.start}") from error
 
 
-def _collect(pieces: Iterator[str | Turn]) -> Turn:
+def collect(pieces: Iterator[str | Turn]) -> Turn:
+    """The record at the end of a stream."""
     *_, turn = pieces
     assert not isinstance(turn, str)
     return turn
 
 
-def _show(pieces: Iterator[str | Turn]) -> Turn:
+def show(pieces: Iterator[str | Turn]) -> Turn:
     """Write the answer as it comes, without the white space around it."""
     begun, held = False, ""
     for piece in pieces:

@@ -130,7 +130,7 @@ def _show(record: dict[str, Any], entries: list[Entry], when: Mapping[str, str],
     total = "" if record["stored_bytes"] is None else f": {size(record['stored_bytes'])} on disk"
     say(f"\n{count(len(entries), 'block')}{others} in {record['store']}{total}")
     if record["other_blocks"]:
-        say("unnamed: agent prefixes, router cards, and what a name pointed to before", dim=True)
+        say("unnamed: agent prefixes, router cards, windows of documents, and what a name pointed to before", dim=True)
     if model is not None:
         say(f"* made with {model}", dim=True)
 
@@ -139,8 +139,8 @@ def _unnamed(record: dict[str, Any]) -> str:
     """How many blocks have no name, where no block has one, and how to be rid of them."""
     on_disk = "" if record["stored_bytes"] is None else f", {size(record['stored_bytes'])} on disk"
     return (
-        f"{count(record['other_blocks'], 'unnamed block')}{on_disk} (agent prefixes, router cards, and what a name "
-        "pointed to before; the next deposit uses what it can of them)"
+        f"{count(record['other_blocks'], 'unnamed block')}{on_disk} (agent prefixes, router cards, windows of "
+        "documents, and what a name pointed to before; the next deposit uses what it can of them)"
     )
 
 

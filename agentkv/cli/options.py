@@ -22,6 +22,7 @@ from agentkv.errors import UsageError
 if TYPE_CHECKING:
     from agentkv.engine.base import Engine
     from agentkv.engine.settings import EngineSettings
+    from agentkv.evidence import Ledger as EvidenceLedger
     from agentkv.memory import AgentMemory
     from agentkv.store.catalog import BlockStore
 
@@ -73,7 +74,32 @@ KvType = Annotated[
 FlashAttention = Annotated[
     bool, typer.Option("--flash-attention", rich_help_panel=_ENGINE, help="Use it; q8_0 needs it.")
 ]
+Embedder = Annotated[
+    str | None,
+    typer.Option(
+        "--embedder",
+        metavar="NAME|PATH",
+        envvar="AGENTKV_EMBEDDER",
+        help="A model of meaning for the router, such as all-minilm-l6-v2.",
+    ),
+]
 GpuLayers = Annotated[int, typer.Option(metavar="N", min=0, rich_help_panel=_ENGINE, help="Layers to put on the GPU.")]
+
+
+Ledger = Annotated[
+    Path | None,
+    typer.Option("--ledger", metavar="DIR", envvar="AGENTKV_LEDGER", help="Also record the run in this ledger."),
+]
+
+
+def open_ledger(folder: Path | None) -> EvidenceLedger | None:
+    """The ledger of a benchmark, if one was given; ``$AGENTKV_PAYLOADS`` says where raw generations go."""
+    if folder is None:
+        return None
+    from agentkv.evidence import Ledger
+
+    mode: Any = os.environ.get("AGENTKV_PAYLOADS", "inline")
+    return Ledger(folder, payloads=mode)
 
 
 def store_path(store: Path | None) -> Path:
@@ -135,17 +161,30 @@ def engine_settings(
 
 @contextlib.contextmanager
 def open_memory(
-    store: Path | None, model: str, settings: EngineSettings, *, create: bool = False
+    store: Path | None, model: str, settings: EngineSettings, *, create: bool = False, embedder: str | None = None
 ) -> Iterator[AgentMemory]:
-    """The memory of a command. The store comes first: a wrong path should not cost a download."""
+    """The memory of a command. The store comes first: a wrong path should not cost a download.
+
+    ``embedder``: as given, else $AGENTKV_EMBEDDER, so that a router of one command is that of all.
+    """
     from agentkv.memory import AgentMemory
 
-    with open_store(store, create=create) as opened:
+    meaning = embedder or os.environ.get("AGENTKV_EMBEDDER") or None
+    with open_store(store, create=create) as opened, contextlib.ExitStack() as held:
         engine = _open_engine(model, settings)
-        try:
-            yield AgentMemory(opened, engine)
-        finally:
-            engine.close()
+        held.callback(engine.close)
+        if meaning is not None:
+            fetch_model(meaning)
+        with AgentMemory(opened, engine, embedder=_embedder(meaning)) as memory:
+            yield memory
+
+
+def _embedder(name: str | None) -> Any:
+    if name == FAKE:
+        from agentkv.engine.embed import FakeEmbedder
+
+        return FakeEmbedder()
+    return name
 
 
 def fetch_model(model: str) -> None:

@@ -94,6 +94,23 @@ class ModelInfo:
     add_bos: bool
 
 
+@dataclass(frozen=True)
+class Scored:
+    """``log_probabilities``: natural logs, one a scored token. ``logits``: after the last token, shape (n_vocab,)."""
+
+    log_probabilities: NDArray[np.float64]
+    logits: Logits
+
+    @classmethod
+    def of(cls, rows: NDArray[np.float32], targets: Sequence[int]) -> Scored:
+        """From logits of shape (len(targets) + 1, n_vocab): each row but the last tells a target."""
+        told = rows[:-1]
+        top = told.max(axis=1, keepdims=True)
+        total = np.log(np.exp(told - top).sum(axis=1, dtype=np.float64))
+        hit = (told - top)[np.arange(len(targets)), np.asarray(targets, np.intp)].astype(np.float64)
+        return cls(hit - total, rows[-1].copy())
+
+
 class Cancellation:
     """A flag that another thread may set; it takes effect within one token, also in the middle of a prefill.
 
@@ -185,6 +202,14 @@ class Engine(Protocol):
         """Decode ``tokens`` (≥ 2); natural-log probability of each but the first, shape (len(tokens) - 1,)."""
         ...
 
+    def score_behind(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+        """Decode the same ``tokens`` behind each of ``states``, every one by itself.
+
+        ``scored``: of how many tokens behind the first the probability is told, at least 1 and fewer than
+        ``len(tokens) - 1``. The live context is empty afterwards. Not guaranteed: the bits of reading one by one.
+        """
+        ...
+
     def capture(self) -> State:
         """The state of the live context (≥ 1 token); the context can go on as if it had not been called."""
         ...
@@ -204,3 +229,17 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the model; every later call raises EngineClosed. May be called twice."""
         ...
+
+
+def one_by_one(engine: Engine, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+    """:meth:`Engine.score_behind` in the live context, for engines and states that cannot do it at once."""
+    if not 0 < scored < len(tokens) - 1:
+        raise UsageError(f"of {len(tokens)} tokens, 1 to {len(tokens) - 2} can be scored, not {scored}")
+    found = []
+    with engine.lock:
+        for state in states:
+            engine.restore(state)
+            told = engine.score(tokens[: scored + 1])
+            found.append(Scored(told, engine.extend(tokens[scored + 1 :])))
+        engine.clear()
+    return found

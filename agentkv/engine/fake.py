@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from agentkv._version import __version__
 from agentkv.engine import layout as blobs
-from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
+from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
 from agentkv.engine.generate import check_ids, check_window, log_probability
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
 from agentkv.records import Fingerprint, Planes, Section, StateLayout
@@ -30,7 +30,8 @@ _SPECIALS = {"<bos>": BOS, "<start>": START, "<end>": END, "<answer>": ANSWER}
 _SLIDING = 64
 _CHANNELS = 8
 _TEMPLATE = (
-    "<bos>{% for m in messages %}<start>{{ m.role }}\n{{ m.content }}<end>{% endfor %}<start>assistant\n<answer>"
+    "<bos>{% for m in messages %}<start>{{ m.role }}\n{% if m.role == 'assistant' %}<answer>{% endif %}{{ m.content }}"
+    "<end>{% endfor %}{% if add_generation_prompt %}<start>assistant\n<answer>{% endif %}"
 )
 
 
@@ -48,6 +49,7 @@ class FakeEngine:
 
     ``weights`` stands for the model's bytes: two engines with other weights have other fingerprints and logits.
     ``diverge_after``: test aid, logits differ that many tokens after a restore, as on an inexact architecture.
+    ``keeps_grammar``: take any grammar and leave it to ``replies`` to fit it; by default a grammar is refused.
 
     >>> engine = FakeEngine(replies=lambda prompt: "forty-two")
     >>> engine.info.name
@@ -61,8 +63,9 @@ class FakeEngine:
         weights: str = "",
         replies: Callable[[str], str] | None = None,
         diverge_after: int | None = None,
+        keeps_grammar: bool = False,
     ) -> None:
-        self.window, self.counters = window, Counters()
+        self.window, self.counters, self._keeps_grammar = window, Counters(), keeps_grammar
         self._weights, self._replies, self._diverge_after = weights, replies, diverge_after
         self._lock = threading.RLock()
         self._closed = False
@@ -159,6 +162,10 @@ class FakeEngine:
                     out.append(log_probability(self._logits(), target))
             return np.asarray(out)
 
+    def score_behind(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+        """See :class:`agentkv.Engine`."""
+        return one_by_one(self, states, tokens, scored)
+
     def _open(self) -> None:
         if self._closed:
             raise EngineClosed
@@ -252,10 +259,10 @@ class FakeEngine:
             return True
 
     def sampler(self, sampling: Sampling, grammar: str | None = None) -> FakeSampler:
-        """See :class:`agentkv.Engine`; grammars are not supported."""
+        """See :class:`agentkv.Engine`; a grammar is refused, or taken and not enforced."""
         self._open()
-        if grammar is not None:
-            raise InvalidGrammar("the fake engine has no grammars")
+        if grammar is not None and not self._keeps_grammar:
+            raise InvalidGrammar("the fake engine has no grammars; see its keeps_grammar")
         return FakeSampler(sampling)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkv.engine.base import State
 from agentkv.errors import InvalidState
 from agentkv.hashing import sha256
 from agentkv.records import Planes, Section, SegmentRef, StateLayout
@@ -109,6 +110,28 @@ def _cell_table(n_tokens: int) -> bytes:
     table[:, 1] = len(SEQUENCES)
     table[:, 2:] = SEQUENCES
     return table.tobytes()
+
+
+def is_sequence(layout: StateLayout) -> bool:
+    """Whether a state of this layout can be written as that of one sequence: attention only, plain cells."""
+    return all(
+        section.kind == "attention" and not (section.keys and section.keys[0].ggml_type == CELLS)
+        for section in layout.sections
+    )
+
+
+def sequence_blob(state: State) -> bytes:
+    """The same state as llama.cpp writes that of one sequence: no architecture, each cell owned by sequence 0."""
+    n_tokens, parts = len(state.tokens), []
+    cells = np.zeros((n_tokens, 3), "<i4")
+    cells[:, 0], cells[:, 1] = np.arange(n_tokens), 1
+    table = _cell_table(n_tokens)
+    for offset, item in _walk(state.layout, n_tokens):
+        if isinstance(item, _Run):
+            parts.append(state.blob[offset : offset + item.planes.row_bytes * n_tokens].tobytes())
+        elif isinstance(item, bytes) and offset:
+            parts.append(cells.tobytes() if item == table else item)
+    return b"".join(parts)
 
 
 def blob_bytes(layout: StateLayout, n_tokens: int) -> int:

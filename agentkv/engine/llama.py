@@ -10,6 +10,7 @@ probe at deposit establishes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
@@ -24,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.engine import layout as blobs
-from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, State
+from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
+from agentkv.engine.beside import Beside
 from agentkv.engine.fingerprint import llama_fingerprint
 from agentkv.engine.generate import check_ids, check_window
 from agentkv.engine.models import gguf_check, resolve
@@ -82,6 +84,7 @@ class LlamaEngine:
         self._has_recurrence = False
         self._no_cancel = Cancellation()
         self._context: Any = None
+        self._beside: Beside | None = None
         self._batch: Any = None
         self._lora: list[Any] = []
         self._model: Any = None
@@ -135,7 +138,7 @@ class LlamaEngine:
             ids.append(f"{file_sha256(file)}*{float(scale)!r}")
         return ids
 
-    def _open_context(self) -> None:
+    def _params(self) -> Any:
         settings, params = self.settings, llama_cpp.llama_context_default_params()
         params.n_ctx = self.window
         params.n_batch = params.n_ubatch = settings.batch
@@ -146,8 +149,11 @@ class LlamaEngine:
         params.swa_full = params.kv_unified = True
         params.n_seq_max = len(blobs.SEQUENCES)
         params.no_perf = True
+        return params
+
+    def _open_context(self) -> None:
         _log_lines.clear()
-        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        self._context = llama_cpp.llama_init_from_model(self._model, self._params())
         if not self._context:
             self.close()
             raise ModelUnreadable(Path(self.info.name), f"no context of {self.window:,} tokens ({_last_log()})")
@@ -182,6 +188,9 @@ class LlamaEngine:
     def close(self) -> None:
         """Free the native memory; may be called twice."""
         with self._lock:
+            if self._beside is not None:
+                self._beside.close()
+                self._beside = None
             if self._context:
                 llama_cpp.llama_free(self._context)
             if self._batch is not None:
@@ -324,6 +333,27 @@ class LlamaEngine:
                 total = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
                 parts.append(rows[np.arange(len(targets)), targets] - total)
             return np.concatenate(parts)
+
+    def score_behind(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+        """See :class:`agentkv.Engine`. In one decode where the architecture allows it, in a second context."""
+        if not 0 < scored < len(tokens) - 1:
+            raise UsageError(f"of {len(tokens)} tokens, 1 to {len(tokens) - 2} can be scored, not {scored}")
+        with self._lock:
+            self._open()
+            check_ids(tokens, self.info.n_vocab)
+            for state in states:
+                self._check_state(state)
+            if len(states) > 1 and not self._lora and self._beside is None:
+                with contextlib.suppress(MemoryError):
+                    self._beside = Beside(self._model, self._params(), self.info.n_vocab)
+            if len(states) > 1 and self._beside is not None and self._beside.fits(states, len(tokens)):
+                found = self._beside.read(states, tokens, scored)
+                if found is not None:
+                    self.counters.restored += sum(len(state.tokens) for state in states)
+                    self.counters.decoded += len(states) * len(tokens)
+                    self.clear()
+                    return found
+            return one_by_one(self, states, tokens, scored)
 
     def _check_extension(self, tokens: Sequence[int]) -> Any:
         context = self._open()

@@ -1,14 +1,16 @@
-"""The channel classifier: which skill makes this question likely?
+"""The channel classifier: which skill makes this question likely, and does it fit?
 
-A skill's *card* is its name and description. Its channel score is log P(question | card) minus log P(question | a
-card without content), in nats a token: the second is the prior. A card's state is a small block of its own, so a
-candidate costs the question's tokens and nothing more. There is no order among candidates that could bias the pick,
-and a label that is not live cannot be picked.
+A skill's *card* is its name and description, and the question whether it fits, as the beginning of a user's message.
+Its state is a small block of its own, so a candidate costs the question's tokens and those that end the message: the
+candidates of a decision are read in one decode. Two things are told by it. The *channel*: log P(question | card) minus
+log P(question | a card without content), in nats a token. And *fits*: log P(yes) minus log P(no), as the answer. There
+is no order among candidates that could bias the pick, and a label that is not live cannot be picked.
 
-A small model's channel is noisy, so how alike the words are is weighed in: the question's with the card's, with the
-skill's whole text, and with questions that are labelled as the skill's own. The weights are set by hand or fitted
+A small model is noisy, so how alike the words are is weighed in: the question's with the card's, with the skill's whole
+text, and with questions that are labelled as the skill's own. With an embedder, so is how alike they are in meaning.
+Words and meaning also narrow a large library to the few candidates that the model reads. The weights were fitted on
+questions that are published with the project (``agentkv bench route``), or are fitted anew on a library's own
 (``weights.py``); NONE has one too, and a skill that does not reach it is not picked.
-Measured on the repository's labelled questions; see the README's routing table, also for what was left behind.
 """
 
 from __future__ import annotations
@@ -18,28 +20,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentkv.blocks import Blocks, Deposit
+from agentkv.blocks import Blocks
+from agentkv.checkpoints import Checkpoints, NotKept
+from agentkv.engine.base import Logits, State
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.router.base import NONE, Candidate, Classification
-from agentkv.router.lexical import LexicalIndex
+from agentkv.router.defaults import default_weights
+from agentkv.router.likeness import Likeness
+from agentkv.router.vectors import Vectors
 from agentkv.router.weights import FEATURES, Rows, Weights, probability
 
-SHORTLIST = 8
-"""Candidates that the model scores, the lexically nearest first: the cost of a decision does not grow with the library.
-The right skill was among the nearest 2 of 10 for each of the 148 labelled questions."""
+SHORTLIST, SHORTLIST_BY_MEANING = 8, 5
+"""Candidates that the model reads, the nearest first: the cost of a decision does not grow with the library. Fewer with
+an embedder, which finds the right one among 5 as often as words do among 16."""
 
 MAX_QUESTION_TOKENS = 64
 """A question is scored on its first tokens; what follows is rarely what it is about."""
 
 
+_YES, _NO = ("Yes", "yes", " Yes", " yes"), ("No", "no", " No", " no")
+
+
 def card_text(name: str, description: str) -> str:
     """The text that stands for a skill; without a name, the card without content."""
-    if not name:
-        return "A user sends this message to an assistant.\nMessage:"
-    return f'A user sends this message to an assistant that has the skill "{name}": {description}\nMessage:'
-
-
-DEFAULT_WEIGHTS = Weights(channel=1.0, card=0.0, text=10.0, asked=0.0, none=1.2)
+    tool = f"Tool: {name}\nDescription: {description}\n\n" if name else ""
+    return f"{tool}Does this tool fit the user's request? Answer Yes or No.\n\nRequest:"
 
 
 @dataclass(frozen=True)
@@ -58,25 +63,48 @@ class ChannelClassifier:
     the outcome is to say anything about others.
     """
 
-    name = "channel+lexical"
-    version = "2"
+    version = "3"
 
     def __init__(
         self,
         blocks: Blocks,
         *,
-        weights: Weights = DEFAULT_WEIGHTS,
+        weights: Weights | None = None,
         labelled: Mapping[str, Sequence[str]] | None = None,
-        shortlist: int = SHORTLIST,
+        shortlist: int | None = None,
+        vectors: Vectors | None = None,
     ) -> None:
-        self.blocks, self.weights, self._shortlist = blocks, weights, shortlist
+        self.blocks, self.vectors = blocks, vectors
+        self.shortlist = shortlist or (SHORTLIST if vectors is None else SHORTLIST_BY_MEANING)
+        self.weights = weights or default_weights(blocks.engine.info.sha256, vectors is not None)
         self.labelled = {label: tuple(questions) for label, questions in (labelled or {}).items()}
+        self.name = "channel+lexical" if vectors is None else f"channel+lexical+{vectors.embedder.name}"
         self._prompts = PromptBuilder(blocks.engine)
-        self._indices: tuple[Mapping[str, Candidate] | None, _Words] = (None, _Words({}, {}))
+        self._checkpoints = Checkpoints(blocks)
+        self._end = self._prompts.question("")[1]
+        self._yes, self._no = (self._single_tokens(words) for words in (_YES, _NO))
+        self._indices: tuple[Mapping[str, Candidate] | None, Likeness] = (None, Likeness({}, {}, vectors))
 
-    def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> Deposit:
-        """Store the card's block; a hash if it is there."""
-        return self.blocks.deposit(self._card(name, description)[:-1], allow_inexact=allow_inexact)
+    def with_learned(self, weights: Weights, labelled: Mapping[str, Sequence[str]]) -> ChannelClassifier:
+        """The same classifier with other weights and labelled questions."""
+        return ChannelClassifier(
+            self.blocks, weights=weights, labelled=labelled, shortlist=self.shortlist, vectors=self.vectors
+        )
+
+    def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> bool:
+        """Store the card's block; False if it was there, which costs a hash.
+
+        A card takes no probe of its own, which would cost more than reading it, but rests on the configuration's
+        self-test; only where that fails is it proved alone.
+        """
+        card = self._card(name, description)[:-1]
+        if self.blocks.sound(self.blocks.id_of(card)) is not None:
+            return False
+        try:
+            with self.blocks.exclusive():
+                return self._checkpoints.keep([card], self._state((*card, 0)))
+        except NotKept:
+            return self.blocks.deposit(card, allow_inexact=allow_inexact).created
 
     def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         """See :class:`agentkv.router.base.Classifier`; scores are of the shortlist and NONE."""
@@ -94,68 +122,64 @@ class ChannelClassifier:
         ids = engine.tokenize(" " + " ".join(question.split()), special=False)[:MAX_QUESTION_TOKENS]
         if not candidates or not ids:
             return Features((), np.zeros((0, len(FEATURES))), 0)
-        words = self._words(candidates).of(question, aside)
-        near = {label: self._nearness(row) for label, row in words.items()}
-        labels = tuple(sorted(words, key=lambda label: (-near[label], label))[: self._shortlist])
-        channel, tokens = self._channel({label: candidates[label].description for label in labels}, ids)
-        rows = np.array([[channel[label], *words[label]] for label in labels])
+        likeness = self._likeness(candidates)
+        names, alike = likeness.labels, likeness.of(question, aside)
+        near = alike @ self._narrowing()
+        nearest = sorted(range(len(names)), key=lambda index: (-near[index], names[index]))[: self.shortlist]
+        labels = tuple(names[index] for index in nearest)
+        told, tokens = self._ask({label: candidates[label].description for label in labels}, ids)
+        rows = np.column_stack([[told[label] for label in labels], alike[nearest]])
         return Features(labels, rows, tokens)
 
-    def _nearness(self, row: tuple[float, float, float]) -> float:
-        """What narrows the candidates: the words as they are weighed, and a little of each where they are not."""
-        weights = (self.weights.card, self.weights.text, self.weights.asked)
-        return sum((max(weight, 0.0) + 1.0) * value for weight, value in zip(weights, row, strict=True))
+    def _narrowing(self) -> Rows:
+        """What narrows the candidates: likeness as it is weighed, and a little of each kind where it is not."""
+        return np.array([max(getattr(self.weights, name), 0.0) + 1.0 for name in FEATURES[2:]])
 
-    def _channel(self, descriptions: Mapping[str, str], ids: list[int]) -> tuple[dict[str, float], int]:
-        """Nats a token that each card makes the question likelier; zeros if no card fits beside a question."""
+    def _ask(self, descriptions: Mapping[str, str], ids: list[int]) -> tuple[dict[str, tuple[float, float]], int]:
+        """By label, channel and fits; zeros if no card fits into the window beside a question."""
         engine = self.blocks.engine
-        cards = {label: self._card(label, description) for label, description in descriptions.items()}
-        ids = ids[: max(0, engine.window - max(map(len, cards.values())))]
+        cards = {label: self._card(label, description) for label, description in sorted(descriptions.items())}
+        ids = ids[: max(0, engine.window - max(map(len, cards.values())) - len(self._end))]
         if not ids:
-            return dict.fromkeys(cards, 0.0), 0
+            return dict.fromkeys(cards, (0.0, 0.0)), 0
+        empty = self._card("", "")
         with engine.lock:
             before = engine.counters.decoded
-            prior = self._log_likelihood(self._card("", ""), ids)
-            channel = {label: (self._log_likelihood(card, ids) - prior) / len(ids) for label, card in cards.items()}
-            engine.clear()
-            return channel, engine.counters.decoded - before
+            states = [self._state(card) for card in (*cards.values(), empty)]
+            # The card's last token is evaluated with the question, since a state holds no logits.
+            scored = engine.score_behind(states, [empty[-1], *ids, *self._end], len(ids))
+            *found, prior = [(float(each.log_probabilities.sum()), self._says_yes(each.logits)) for each in scored]
+            told = {
+                label: ((likelihood - prior[0]) / len(ids), fits)
+                for label, (likelihood, fits) in zip(cards, found, strict=True)
+            }
+            return told, engine.counters.decoded - before
 
-    def _words(self, candidates: Mapping[str, Candidate]) -> _Words:
+    def _says_yes(self, logits: Logits) -> float:
+        """log P(yes) - log P(no); 0 where the vocabulary has no such tokens."""
+        if not self._yes or not self._no:
+            return 0.0
+        return float(np.logaddexp.reduce(logits[self._yes]) - np.logaddexp.reduce(logits[self._no]))
+
+    def _single_tokens(self, words: Sequence[str]) -> list[int]:
+        ids = (self.blocks.engine.tokenize(word, special=False) for word in words)
+        return sorted({found[0] for found in ids if len(found) == 1})
+
+    def _likeness(self, candidates: Mapping[str, Candidate]) -> Likeness:
         """The indices of these candidates, made anew when one of them has changed."""
         if candidates is not self._indices[0] and candidates != self._indices[0]:
-            self._indices = (candidates, _Words(candidates, self.labelled))
+            self._indices = (candidates, Likeness(candidates, self.labelled, self.vectors))
         return self._indices[1]
 
     def _card(self, name: str, description: str) -> tuple[int, ...]:
-        return self._prompts.document(card_text(name, description))
+        return self._prompts.question(card_text(name, description))[0]
 
-    def _log_likelihood(self, card: tuple[int, ...], question: list[int]) -> float:
-        """log P(question | card), in nats; the card's last token is evaluated with the question."""
+    def _state(self, card: tuple[int, ...]) -> State:
+        """The state of a card but for its last token: as stored, else read now."""
         stored = self.blocks.stored_chain([card[:-1]])
         if stored:
-            self.blocks.graft(stored[0])
-        else:
-            self.blocks.engine.clear()
-            self.blocks.engine.extend(card[:-1])
-        return float(self.blocks.engine.score([card[-1], *question]).sum())
-
-
-class _Words:
-    """How alike a question and each candidate are in words: with its card, its text, its labelled questions."""
-
-    def __init__(self, candidates: Mapping[str, Candidate], labelled: Mapping[str, Sequence[str]]) -> None:
-        self._labels = tuple(candidates)
-        self._cards = LexicalIndex({label: f"{label} {known.description}" for label, known in candidates.items()})
-        self._texts = LexicalIndex({label: known.words(label) for label, known in candidates.items()})
-        pairs = [(label, question) for label in candidates for question in labelled.get(label, ())]
-        self._asked = LexicalIndex({f"{index}": question for index, (_, question) in enumerate(pairs)})
-        self._pairs = pairs
-
-    def of(self, question: str, aside: bool) -> dict[str, tuple[float, float, float]]:
-        """By label: the cosines with card, text and the nearest labelled question."""
-        cards, texts = self._cards.similarity(question), self._texts.similarity(question)
-        nearest = dict.fromkeys(self._labels, 0.0)
-        for (label, asked), likeness in zip(self._pairs, self._asked.similarity(question).values(), strict=True):
-            if not (aside and asked == question):
-                nearest[label] = max(nearest[label], likeness)
-        return {label: (cards[label], texts[label], nearest[label]) for label in self._labels}
+            return self.blocks.state(stored[0])
+        engine = self.blocks.engine
+        engine.clear()
+        engine.extend(card[:-1])
+        return engine.capture()

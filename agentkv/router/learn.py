@@ -54,7 +54,7 @@ def learn(
     """
     live = [question for question in questions if question.label is None or question.label in candidates]
     labelled = by_label(live)
-    student = ChannelClassifier(classifier.blocks, weights=classifier.weights, labelled=labelled)
+    student = classifier.with_learned(classifier.weights, labelled)
     examples: list[tuple[Rows, int | None]] = []
     for question in progress(live):
         known = student.features(question.query, candidates, aside=True)

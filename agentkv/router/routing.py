@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from agentkv.blocks import Blocks
+from agentkv.engine.embed import Embedder
 from agentkv.errors import CorruptBlock, IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
@@ -22,6 +23,7 @@ from agentkv.router.decision import Fallback, decide, given
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned, forget, learn, load, save
 from agentkv.router.log import DecisionLog
+from agentkv.router.vectors import Vectors
 from agentkv.skills.split import summary
 from agentkv.store.files import DECISIONS, ROUTER
 
@@ -51,8 +53,10 @@ class Routing:
         classifier: Classifier | None = None,
         fallback: Fallback = Fallback.NO_BLOCK,
         log: DecisionLog | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
         self._blocks, self._store, self._engine = blocks, blocks.store, blocks.engine
+        self._vectors = None if embedder is None else Vectors(embedder, self._store.root / ROUTER)
         self._fingerprint = blocks.fingerprint
         self._texts: dict[str, str] = {}
         self._known: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
@@ -190,11 +194,21 @@ class Routing:
 
     def _default_classifier(self) -> ChannelClassifier:
         """The channel classifier, with what was learned for this model and these settings."""
-        plain = ChannelClassifier(self._blocks)
+        plain = self.plain_classifier()
         known = None
         with contextlib.suppress(CorruptBlock):  # it is made again by `agentkv route learn`; no block depends on it
             known = load(self._store.root / ROUTER, self._fingerprint.id, f"{plain.name}/{plain.version}")
-        return ChannelClassifier(self._blocks, weights=known.weights, labelled=known.labelled) if known else plain
+        return plain.with_learned(known.weights, known.labelled) if known else plain
+
+    def close_embedder(self) -> None:
+        """Give the memory of an embedder back that has any."""
+        close = getattr(self._vectors and self._vectors.embedder, "close", None)
+        if close is not None:
+            close()
+
+    def plain_classifier(self) -> ChannelClassifier:
+        """The channel classifier as it is before it has learned anything."""
+        return ChannelClassifier(self._blocks, vectors=self._vectors)
 
     def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
         """Fit the router to labelled questions and keep what it learned beside the store, for this model.
@@ -203,19 +217,19 @@ class Routing:
         """
         if not isinstance(self.classifier, ChannelClassifier):
             raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
-        plain = ChannelClassifier(self._blocks)
+        plain = self.plain_classifier()
         with self._blocks.exclusive():
             how = () if progress is None else (progress,)
             learned = learn(plain, questions, self.candidates(), self._fingerprint.id, *how)
         save(learned, self._store.root / ROUTER)
-        self.classifier = ChannelClassifier(self._blocks, weights=learned.weights, labelled=learned.labelled)
+        self.classifier = plain.with_learned(learned.weights, learned.labelled)
         return learned
 
     def forget(self) -> bool:
         """Drop what was learned for this model; False if nothing was."""
         gone = forget(self._store.root / ROUTER, self._fingerprint.id)
         if isinstance(self.classifier, ChannelClassifier):
-            self.classifier = ChannelClassifier(self._blocks)
+            self.classifier = self.plain_classifier()
         return gone
 
     def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> None:
@@ -230,4 +244,4 @@ class Routing:
             return 0
         cards = [("", "")] + [(entry.name, entry.description) for entry in self.names() if entry.description]
         with self._engine.lock:
-            return sum(self.classifier.deposit_card(*card).created for card in cards)
+            return sum(self.classifier.deposit_card(*card) for card in cards)

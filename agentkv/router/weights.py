@@ -1,7 +1,7 @@
 """What a router has learned: one weight a feature, fitted on labelled questions.
 
 The model is a conditional logit: a candidate's score is the weighted sum of its features, its probability the softmax
-over the candidates and NONE, whose score is the weight ``none``. With five weights a few dozen questions suffice. The
+over the candidates and NONE, whose score is the weight ``none``. With eight weights a few dozen questions suffice. The
 fit is Newton's method on a convex function, so it is the same on every run; the result is JSON. Refuses to know where
 features come from.
 """
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from agentkv.records import Record
 
-FEATURES = ("channel", "card", "text", "asked")
-"""In the order of a feature row: log P(question | card) - log P(question) in nats a token; cosine with name and
-description; cosine with the whole text; the largest cosine with a question that is labelled so."""
+FEATURES = ("channel", "fits", "card", "text", "asked", "meaning", "asked_meaning")
+"""In the order of a feature row: log P(question | card) - log P(question) in nats a token; log P(yes) - log P(no) in
+nats, when the model is asked behind the question whether the skill fits; cosine of words with name
+and description; with the whole text; the largest with a question that is labelled so; the embedder's cosine with name
+and description; its largest with a question that is labelled so (both 0 without an embedder)."""
 
-_SPREAD = (2.0, 10.0, 10.0, 10.0, 2.0)
+_SPREAD = (2.0, 0.5, 10.0, 10.0, 10.0, 10.0, 10.0, 2.0)
 """How far a weight (NONE's last) may be expected to lie from its start: cosines count in tenths, nats in ones."""
 
 _STEPS = 50
@@ -34,14 +36,17 @@ class Weights(Record):
 
     format: Literal[1] = 1
     channel: float
+    fits: float = 0.0
     card: float
     text: float
     asked: float
+    meaning: float = 0.0
+    asked_meaning: float = 0.0
     none: float
     fitted_on: int = 0
 
     def scores(self, rows: Rows) -> list[float]:
-        """Scores of candidates, shape (n, 4) in the order of FEATURES."""
+        """Scores of candidates, shape (n, 7) in the order of FEATURES."""
         vector = np.array([getattr(self, name) for name in FEATURES])
         found: list[float] = (rows @ vector).tolist()
         return found
@@ -55,7 +60,7 @@ def probability(scores: Sequence[float], index: int) -> float:
 
 
 Examples = Sequence[tuple[Rows, int | None]]
-"""Questions as feature rows, shape (n, 4), with the index of the right one, None for none of them."""
+"""Questions as feature rows, shape (n, 7), with the index of the right one, None for none of them."""
 
 
 def fit(examples: Examples, start: Weights) -> Weights:

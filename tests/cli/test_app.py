@@ -109,7 +109,7 @@ def test_ctrl_c_ends_with_130(filled: Run, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ask, "_show", interrupted)
+    monkeypatch.setattr(ask, "show", interrupted)
     result = filled("ask", "q")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.startswith("error: interrupted")
@@ -119,7 +119,7 @@ def test_a_defect_keeps_its_traceback(filled: Run, monkeypatch: pytest.MonkeyPat
     def defect(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ask, "_show", defect)
+    monkeypatch.setattr(ask, "show", defect)
     with pytest.raises(ZeroDivisionError):
         filled("ask", "q")
 

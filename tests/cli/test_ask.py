@@ -99,5 +99,5 @@ def test_damage_is_found_before_it_is_used(filled: Run, store: Path) -> None:
 
 def test_white_space_around_an_answer_is_not_shown(capsys: pytest.CaptureFixture[str], filled: Run) -> None:
     turn = Turn.model_validate_json(filled("ask", QUESTION, "--skill", "fees", "--json").stdout)
-    command._show(iter(["\n ", " a", " ", "\n", "b \x1b[2J", "  ", turn]))
+    command.show(iter(["\n ", " a", " ", "\n", "b \x1b[2J", "  ", turn]))
     assert capsys.readouterr().out == "a \nb �[2J\n"

@@ -11,7 +11,8 @@ from agentkv import AgentMemory, FakeEngine
 from agentkv.blocks import Blocks
 from agentkv.errors import CorruptBlock, UsageError
 from agentkv.router.base import NONE, Candidate
-from agentkv.router.classifier import DEFAULT_WEIGHTS, ChannelClassifier
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.defaults import default_weights
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import apart, by_label, learn, load, save
 from agentkv.router.lexical import LexicalClassifier
@@ -38,7 +39,7 @@ ASKED = [
 
 
 def made_up(seed: int, questions: int = 80) -> list[tuple[Rows, int | None]]:
-    """Questions whose right candidate is told by the last feature alone, loudly; one in four has none."""
+    """Questions whose right candidate is told by the feature ``asked`` alone, loudly; one in four has none."""
     rng = np.random.default_rng(seed)
     examples: list[tuple[Rows, int | None]] = []
     for index in range(questions):
@@ -46,7 +47,7 @@ def made_up(seed: int, questions: int = 80) -> list[tuple[Rows, int | None]]:
         rows[:, 1:] = rng.uniform(0.0, 0.4, (5, len(FEATURES) - 1))  # cosines
         right = None if index % 4 == 0 else int(rng.integers(5))
         if right is not None:
-            rows[right, -1] = rng.uniform(0.6, 1.0)
+            rows[right, FEATURES.index("asked")] = rng.uniform(0.6, 1.0)
         examples.append((rows, right))
     return examples
 
@@ -71,7 +72,8 @@ def test_the_fit_finds_the_feature_that_tells_and_where_none_begins() -> None:
 
 def test_what_the_start_says_rightly_and_surely_changes_little() -> None:
     start = Weights(channel=1.0, card=2.0, text=10.0, asked=0.0, none=1.2)
-    rows = np.array([[4.0, 0.2, 0.4, 0.0], [-3.0, 0.0, 0.0, 0.0]])
+    rows = np.zeros((2, len(FEATURES)))
+    rows[0, [0, 2, 3]], rows[1, 0] = (4.0, 0.2, 0.4), -3.0
     one = fit([(rows, 0)], start)
     assert max(abs(getattr(one, name) - getattr(start, name)) for name in FEATURES) < 0.1
     assert fit([], start) == start
@@ -118,7 +120,7 @@ def test_labels_that_are_not_live_are_left_out(tmp_path: Path) -> None:
     assert set(learned.labelled) == set(LIBRARY)
     assert learned.weights.fitted_on == len(ASKED)
     nothing = learn(classifier(tmp_path), [Labelled("x y z", "gone")], LIBRARY, "ab" * 32)
-    assert nothing.weights == DEFAULT_WEIGHTS
+    assert nothing.weights == default_weights("", with_meaning=False)
 
 
 def test_what_is_evaluated_is_never_what_was_learned_from() -> None:
@@ -149,7 +151,7 @@ def test_a_memory_uses_what_was_learned_in_the_next_process_too(tmp_path: Path) 
     assert again.route(question).pick == "csv"
     other = AgentMemory(tmp_path, FakeEngine(weights="changed"))
     assert isinstance(other.classifier, ChannelClassifier)
-    assert other.classifier.weights == DEFAULT_WEIGHTS
+    assert other.classifier.weights == default_weights("", with_meaning=False)
     with pytest.raises(UsageError, match="does not learn"):
         AgentMemory(tmp_path, FakeEngine(), classifier=LexicalClassifier()).learn(ASKED)
     assert NONE in memory.route("zzz").scores
@@ -157,7 +159,8 @@ def test_a_memory_uses_what_was_learned_in_the_next_process_too(tmp_path: Path) 
 
 def test_no_likeness_counts_against_a_candidate() -> None:
     examples = made_up(5, 40)
-    against = [(rows * np.array([1.0, 1.0, 1.0, -1.0]), right) for rows, right in examples]
+    signs = np.array([-1.0 if name == "asked" else 1.0 for name in FEATURES])
+    against = [(rows * signs, right) for rows, right in examples]
     learned = fit(against, Weights(channel=1.0, card=1.0, text=1.0, asked=1.0, none=0.0))
     assert min(getattr(learned, name) for name in FEATURES) >= 0.0
     assert learned.asked == 0.0
@@ -173,10 +176,10 @@ def test_what_makes_held_out_questions_worse_is_not_kept(tmp_path: Path) -> None
     assert nonsense_after <= 9
     plain = classifier(tmp_path)
     nonsense = [Labelled(question.query, label) for question, label in zip(ASKED, "", strict=False)]
-    assert learn(plain, nonsense, LIBRARY, "ab" * 32).weights == DEFAULT_WEIGHTS
+    assert learn(plain, nonsense, LIBRARY, "ab" * 32).weights == default_weights("", with_meaning=False)
     swapped = [Labelled("giving money back", "travel"), Labelled("trains and hotels", "csv")]
     learned = learn(plain, swapped, LIBRARY, "ab" * 32)
-    assert learned.right_after >= learned.right_before or learned.weights == DEFAULT_WEIGHTS
+    assert learned.right_after >= learned.right_before or learned.weights == default_weights("", with_meaning=False)
 
 
 def test_learning_can_be_undone_and_its_file_may_be_damaged(tmp_path: Path) -> None:
@@ -189,7 +192,7 @@ def test_learning_can_be_undone_and_its_file_may_be_damaged(tmp_path: Path) -> N
     file.write_bytes(b"junk")
     damaged = AgentMemory(tmp_path, FakeEngine())
     assert isinstance(damaged.classifier, ChannelClassifier)
-    assert damaged.classifier.weights == DEFAULT_WEIGHTS
+    assert damaged.classifier.weights == default_weights("", with_meaning=False)
     damaged.learn(ASKED)
     assert file.read_bytes() == good
     assert damaged.routing.forget() is True

@@ -7,6 +7,7 @@ import pytest
 
 from agentkv.blocks import Blocks
 from agentkv.engine.fake import FakeEngine
+from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import InvalidPick
 from agentkv.router.base import NONE, Candidate, Classification, Classifier
 from agentkv.router.classifier import ChannelClassifier
@@ -94,7 +95,8 @@ class TestChannel(ClassifierContract):
         warm = classifier.classify("how do I return it?", LABELS)
         assert warm.scores == pytest.approx(cold.scores)
         assert warm.tokens < cold.tokens
-        assert warm.tokens == 4 * (1 + len(" how do I return it?"))
+        end = PromptBuilder(FakeEngine()).question("")[1]
+        assert warm.tokens == 4 * (1 + len(" how do I return it?") + len(end))
 
 
 def test_lexical_similarity_finds_the_text_that_shares_words() -> None:

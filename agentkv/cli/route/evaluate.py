@@ -41,13 +41,16 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
     seed: Annotated[int, typer.Option(help="Which other candidates a question gets in a smaller library.")] = 1,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result as JSON.")] = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """Route labelled questions: accuracy, abstention, calibration and cost, by size of the library."""
+    from agentkv.bench import scores
     from agentkv.bench.report import origin, save
     from agentkv.hashing import sha256
     from agentkv.router import evaluate as evaluation
@@ -64,12 +67,11 @@ def evaluate(
         raise UsageError(f"every question of {file} is among those to learn from")
     given = None if tools is None else evaluation.load_tools(tools)
     settings = options.engine_settings(window, threads, "f16", False, 0)
-    with _memory(store, model, settings, given is not None) as memory:
+    with _memory(store, model, settings, given is not None, embedder) as memory:
         candidates = given if given is not None else memory.candidates()
         chosen: list[int | None] = [*(options.numbers(sizes) or (None,))]
         missing = max((size or 0) for size in chosen) - len(candidates)
         made_up = evaluation.filler(max(0, missing), seed)
-        rows = []
         router = _classifier(memory, classifier, {**candidates, **made_up}, plain or bool(lessons))
         known = [Labelled(query, name) for name, asked in getattr(router, "labelled", {}).items() for query in asked]
         questions = apart(questions, known)
@@ -77,25 +79,41 @@ def evaluate(
             raise UsageError("every question is among those that were learned from; pass --plain to leave that out")
         if lessons:
             router = _taught(router, lessons, candidates, memory.blocks.fingerprint.id)
-        for size in chosen:
+        items = []
+        for row, size in enumerate(chosen):
             done = _route(router, questions, {**candidates, **made_up}, size, seed)
-            figures = evaluation.summary(done)
-            rows.append({"size": size or len(candidates), "made_up": max(0, (size or 0) - len(candidates)), **figures})
-        digest = memory.engine.info.sha256
+            n, extra = size or len(candidates), max(0, (size or 0) - len(candidates))
+            items += [scores.decision_item(row, i, n, extra, routed) for i, routed in enumerate(done)]
+        digest, fingerprint = memory.engine.info.sha256, memory.engine.fingerprint()
     inputs = b"".join(path.read_bytes() for path in (file, tools, train) if path)
     result = origin("route evaluate", model, digest, inputs, classifier=f"{router.name}/{router.version}", seed=seed)
-    result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes()), "sizes": rows}
+    figures = scores.evaluate(items)
+    result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes()), **figures}
     result |= {"learned_from": len(lessons), "weights": weights_of(router)}
+    opened = options.open_ledger(ledger)
+    if opened is not None:
+        files = {"questions": file, "tools": tools, "lessons": train}
+        with opened.run(
+            scores.EVALUATE,
+            settings=result["settings"] | {"model": model, "weights": result["weights"]},
+            inputs={name: path for name, path in files.items() if path} | {"model": digest},
+            fingerprints={"engine": fingerprint},
+        ) as run:
+            run.record_all(items)
+            run.scores(figures)
+        result["ledger_run"] = run.id
     save(result, out)
     finish(result, as_json, lambda: _show(result))
 
 
 @contextlib.contextmanager
-def _memory(store: Path | None, model: str, settings: Any, temporary: bool) -> Iterator[AgentMemory]:
+def _memory(
+    store: Path | None, model: str, settings: Any, temporary: bool, embedder: str | None
+) -> Iterator[AgentMemory]:
     """The store's memory; for tools of a file, one in a folder that goes away again."""
     with contextlib.ExitStack() as held:
         where = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="agentkv-route-"))) if temporary else store
-        yield held.enter_context(options.open_memory(where, model, settings, create=temporary))
+        yield held.enter_context(options.open_memory(where, model, settings, create=temporary, embedder=embedder))
 
 
 def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate], plain: bool) -> Classifier:
@@ -108,7 +126,7 @@ def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate]
     if kind == "prompt":
         return PromptClassifier(memory.blocks)
     learned = memory.classifier
-    channel = learned if isinstance(learned, ChannelClassifier) and not plain else ChannelClassifier(memory.blocks)
+    channel = learned if isinstance(learned, ChannelClassifier) and not plain else memory.routing.plain_classifier()
     cards = [("", ""), *((label, known.description) for label, known in candidates.items())]
     for name, description in shown(cards, "card", lambda card: card[0] or "the empty card"):
         channel.deposit_card(name, description)
@@ -128,7 +146,7 @@ def _taught(
         return classifier
     with classifier.blocks.exclusive():
         learned = learn(classifier, lessons, candidates, fingerprint_id, progress)
-    return ChannelClassifier(classifier.blocks, weights=learned.weights, labelled=learned.labelled)
+    return classifier.with_learned(learned.weights, learned.labelled)
 
 
 def weights_of(classifier: Classifier) -> dict[str, float] | None:

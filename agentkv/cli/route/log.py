@@ -22,6 +22,7 @@ def log(
         bool, typer.Option("--replay", help="Decide again with the model, and compare picks and scores.")
     ] = False,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -36,7 +37,7 @@ def log(
     rows: list[dict[str, Any]] = [entry.model_dump(mode="json") for entry in entries]
     if replay:
         settings = options.engine_settings(window, threads, "f16", False, 0)
-        with options.open_memory(store, model, settings) as memory:
+        with options.open_memory(store, model, settings, embedder=embedder) as memory:
             outcomes = (_again(memory, entry) for entry in entries)
             label = lambda i: entries[i].question or entries[i].question_sha256[:12]  # noqa: E731
             for row, outcome in zip(rows, steps_bar(outcomes, len(entries), "decision", label), strict=True):

@@ -18,6 +18,7 @@ def question(
     text: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
     explain: Annotated[bool, typer.Option("--explain", help="Say of each candidate what it is for.")] = False,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -28,7 +29,7 @@ def question(
 ) -> None:
     """Show which block the router picks for a question, and every candidate's score."""
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
-    with options.open_memory(store, model, settings) as memory:
+    with options.open_memory(store, model, settings, embedder=embedder) as memory:
         decision = memory.route(text)
         known = {entry.name: entry.description for entry in memory.names()} if explain else {}
     finish(decision.model_dump(mode="json"), as_json, lambda: show(decision, known))

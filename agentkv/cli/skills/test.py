@@ -64,6 +64,7 @@ def ask_routes(
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 48,
     max_tokens: MaxTokens = None,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -77,7 +78,7 @@ def ask_routes(
         raise UsageError("--min-right needs answers; leave --no-answers out")
     questions = _questions(folders)
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
-    with options.open_memory(store, model, settings, create=True) as memory:
+    with options.open_memory(store, model, settings, create=True, embedder=embedder) as memory:
         library = open_library(memory, folders, max_tokens)
         report, as_stored = _completed(library)
         rows = _rows(memory, questions, None if no_answers else max_new)

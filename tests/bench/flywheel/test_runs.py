@@ -1,0 +1,107 @@
+"""The benchmarks as a whole on a scripted model: figures, records, going on, scoring again without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentkv import AgentMemory, FakeEngine
+from agentkv.bench.flywheel import aime, interference, negatives, transfer
+from agentkv.bench.flywheel.families import FAMILIES
+from agentkv.errors import GuaranteeViolated, UsageError
+from agentkv.evidence import Ledger, score
+
+Engines = Callable[[], FakeEngine]
+TWO = FAMILIES[1], FAMILIES[8]
+
+
+@pytest.fixture(autouse=True)
+def _opened(monkeypatch: pytest.MonkeyPatch, engine: Engines) -> None:
+    """The benchmarks open their model by name; here they get the scripted one."""
+    for module in (transfer, interference, aime, negatives):
+
+        def opened(store: Any, model: str, embedder: Any = None, **settings: Any) -> AgentMemory:
+            return AgentMemory(store, engine())
+
+        monkeypatch.setattr(module, "AgentMemory", opened)
+
+
+def test_families_are_scored_and_can_be_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    run = transfer._Bench._item
+
+    def breaks(self: Any, instance: Any) -> Any:
+        if instance.number == 1:
+            raise KeyboardInterrupt
+        return run(self, instance)
+
+    monkeypatch.setattr(transfer._Bench, "_item", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        transfer.run("scripted", per_family=2, families=TWO, ledger=ledger)
+    monkeypatch.setattr(transfer._Bench, "_item", run)
+    (begun,) = ledger.runs()
+    assert (begun.status, len(begun.items)) == ("unfinished", 1)
+    result = transfer.run("scripted", per_family=2, families=TWO, ledger=ledger, found=begun)
+    summary = result["summary"]
+    assert (summary["instances"], summary["answered_given"]["k"], summary["filled"]["n"]) == (4, 4, 4)
+    assert summary["direct"]["n"] == 4
+    assert summary["direct"]["k"] < 4
+    (done,) = ledger.runs()
+    score(ledger, done).require_equal()
+    assert done.status == "finished"
+
+
+def test_interference_compares_the_same_questions(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    result = interference.run("scripted", per_family=1, ledger=ledger)
+    summary = result["summary"]
+    assert len(result["blocks"]) == 8
+    assert summary["all_blocks"] == {**summary["all_blocks"], "k": 8, "n": 8}
+    assert summary["prompt_tokens"]["all"] > 3 * summary["prompt_tokens"]["one"]
+    score(ledger, ledger.runs()[0]).require_equal()
+
+
+def test_negatives_are_found(tmp_path: Path) -> None:
+    result = negatives.run("scripted")
+    rows = {row["id"]: row for row in result["baked"]}
+    assert {name: row["verdict"] for name, row in rows.items()} == dict.fromkeys(rows, "verified")
+    assert [name for name, row in rows.items() if row["transferable"]] == ["a-method"]
+    assert [one["value"] for one in rows["baked-half"]["baked_in"]] == [46]
+    assert rows["baked-answer"]["ignored"] == ["crates", "kg"]
+    assert not result["procedure"]["kept"]
+    negatives.check(result)
+    with pytest.raises(GuaranteeViolated):
+        negatives.check({**result, "baked": [{**rows["baked-half"], "transferable": True}]})
+
+
+PROBLEMS = [{"id": f"p{n}", "problem": f"What is {n} squared, plus one, times {n}?", "answer": str(n)} for n in (3, 4)]
+
+
+def test_hard_problems_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, by_hand = tmp_path / "problems.jsonl", tmp_path / "solutions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in PROBLEMS))
+    by_hand.write_text('{"id": "p4", "program": "def solve():\\n    return 2 + 2\\n"}\n')
+    monkeypatch.setattr(aime, "in_new_process", lambda target, payload: aime.recall_worker(payload))
+    ledger = Ledger(tmp_path / "ledger")
+    how: dict[str, Any] = {"samples": 1, "max_new": 20, "ledger": ledger, "solutions": by_hand, "repeats": 2}
+    result = aime.run(path, "scripted", tmp_path / "store", **how)
+    summary = result["summary"]
+    assert (summary["base"]["k"], summary["base"]["n"], summary["library"]) == (0, 2, ["p4"])
+    assert (summary["recurrence"]["k"], summary["system"]["k"], summary["repeats"]) == (1, 1, 2)
+    assert summary["repeats_equal"]
+    (run,) = ledger.runs()
+    score(ledger, run).require_equal()
+    assert PROBLEMS[0]["problem"] not in (tmp_path / "ledger" / "ledger.jsonl").read_text()
+
+
+def test_an_absent_file_skips_and_a_bad_one_is_an_error(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    assert "not there" in aime.run(tmp_path / "no", "scripted", tmp_path / "store", ledger=ledger)["skipped"]
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"id": "a"}\n')
+    with pytest.raises(UsageError):
+        aime.problems(bad)
