@@ -46,6 +46,9 @@ DEFAULT_PREFIX = (
 )
 
 
+_ROUTER_WINDOW = 2048
+
+
 class AgentMemory:
     """The memory of one agent: an engine, a store, a router. Use it as a context manager.
 
@@ -76,6 +79,7 @@ class AgentMemory:
         fallback: Fallback = Fallback.NO_BLOCK,
         decisions: DecisionLog | None = None,
         embedder: str | Path | Embedder | None = None,
+        router_model: str | Path | Engine | None = None,
         one_pass: bool = False,
         **settings: Any,
     ) -> None:
@@ -88,7 +92,11 @@ class AgentMemory:
         self._alignment = self.engine.alignment if one_pass else 1
         self._prompts = PromptBuilder(self.engine)
         self._owns_embedder = isinstance(embedder, str | Path)
-        self.routing = Routing(self.blocks, classifier, fallback, decisions, open_embedder(embedder))
+        self._owns_router = isinstance(router_model, str | Path)
+        own = _alike(settings) if self._owns_router else {}
+        self._router = None if router_model is None else _open_engine(router_model, own)
+        router = None if self._router is None else Blocks(self._router, self.store)
+        self.routing = Routing(self.blocks, classifier, fallback, decisions, open_embedder(embedder), router)
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -97,9 +105,11 @@ class AgentMemory:
         self.close()
 
     def close(self) -> None:
-        """Close the engine and the embedder if this memory opened them."""
+        """Close the engine, the router's and the embedder if this memory opened them."""
         if self._owns_engine:
             self.engine.close()
+        if self._router is not None and self._owns_router:
+            self._router.close()
         if self._owns_embedder:
             self.routing.close_embedder()
 
@@ -380,6 +390,14 @@ class _Entry:
     description: str
     source: str
     license: str = ""
+
+
+def _alike(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a router's engine takes over: threads, not the window, whose state it would hold in vain."""
+    return {
+        "window": _ROUTER_WINDOW,
+        **{name: settings[name] for name in ("threads", "gpu_layers") if name in settings},
+    }
 
 
 def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine:

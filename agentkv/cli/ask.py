@@ -47,6 +47,7 @@ def ask(
     grammar: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer in this GBNF grammar.")] = None,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
+    router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -65,7 +66,7 @@ def ask(
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     bound = _grammar(json_schema, grammar)
     with (
-        options.open_memory(store, model, settings, embedder=embedder) as memory,
+        options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory,
         cancelled_by_ctrl_c() as cancellation,
     ):
         pieces = memory.stream(

@@ -30,6 +30,7 @@ def chat(
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 256,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
+    router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -45,7 +46,9 @@ def chat(
         raise UsageError("--skill and --no-skill exclude each other")
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     turns: list[Turn] = []
-    with options.open_memory(store, model, settings, create=True, embedder=embedder) as memory:
+    with options.open_memory(
+        store, model, settings, create=True, embedder=embedder, router_model=router_model
+    ) as memory:
         talk = memory.thread(thread)
         if talk.turns and not as_json:
             tell(f"{thread}: {count(len(talk.turns), 'turn')} so far", dim=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "smollm2-135m"
 FAKE = "fake"
 CODEC = "AGENTKV_CODEC"
+_ROUTER_WINDOW = 2048
 _FAKE_WINDOW = 1 << 16
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
@@ -81,6 +82,15 @@ Embedder = Annotated[
         metavar="NAME|PATH",
         envvar="AGENTKV_EMBEDDER",
         help="A model of meaning for the router, such as all-minilm-l6-v2.",
+    ),
+]
+RouterModel = Annotated[
+    str | None,
+    typer.Option(
+        "--router-model",
+        metavar="NAME|PATH",
+        envvar="AGENTKV_ROUTER_MODEL",
+        help="Another, smaller model that routes for this one.",
     ),
 ]
 GpuLayers = Annotated[int, typer.Option(metavar="N", min=0, rich_help_panel=_ENGINE, help="Layers to put on the GPU.")]
@@ -161,11 +171,18 @@ def engine_settings(
 
 @contextlib.contextmanager
 def open_memory(
-    store: Path | None, model: str, settings: EngineSettings, *, create: bool = False, embedder: str | None = None
+    store: Path | None,
+    model: str,
+    settings: EngineSettings,
+    *,
+    create: bool = False,
+    embedder: str | None = None,
+    router_model: str | None = None,
 ) -> Iterator[AgentMemory]:
     """The memory of a command. The store comes first: a wrong path should not cost a download.
 
-    ``embedder``: as given, else $AGENTKV_EMBEDDER, so that a router of one command is that of all.
+    ``embedder`` and ``router_model``: as given, else $AGENTKV_EMBEDDER and $AGENTKV_ROUTER_MODEL, so that the router of
+    one command is that of all.
     """
     from agentkv.memory import AgentMemory
 
@@ -175,7 +192,12 @@ def open_memory(
         held.callback(engine.close)
         if meaning is not None:
             fetch_model(meaning)
-        with AgentMemory(opened, engine, embedder=_embedder(meaning)) as memory:
+        small = router_model or os.environ.get("AGENTKV_ROUTER_MODEL") or None
+        router = None
+        if small is not None and small != model:
+            router = _open_engine(small, engine_settings(_ROUTER_WINDOW, settings.threads, "f16", False, 0))
+            held.callback(router.close)
+        with AgentMemory(opened, engine, embedder=_embedder(meaning), router_model=router) as memory:
             yield memory
 
 

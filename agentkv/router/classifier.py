@@ -38,6 +38,10 @@ MAX_QUESTION_TOKENS = 64
 """A question is scored on its first tokens; what follows is rarely what it is about."""
 
 
+NARROWING = np.array([5.0, 5.0, 5.0, 10.0, 10.0])
+"""What narrows the candidates: card, text, asked, meaning, asked_meaning. Words count for more here than in the score,
+since they find what meaning misses: 95 of 100 questions among 5, and 93 without."""
+
 _YES, _NO = ("Yes", "yes", " Yes", " yes"), ("No", "no", " No", " no")
 
 
@@ -122,18 +126,20 @@ class ChannelClassifier:
         ids = engine.tokenize(" " + " ".join(question.split()), special=False)[:MAX_QUESTION_TOKENS]
         if not candidates or not ids:
             return Features((), np.zeros((0, len(FEATURES))), 0)
-        likeness = self._likeness(candidates)
-        names, alike = likeness.labels, likeness.of(question, aside)
-        near = alike @ self._narrowing()
-        nearest = sorted(range(len(names)), key=lambda index: (-near[index], names[index]))[: self.shortlist]
-        labels = tuple(names[index] for index in nearest)
+        labels, alike = self.nearest(question, candidates, aside=aside)
         told, tokens = self._ask({label: candidates[label].description for label in labels}, ids)
-        rows = np.column_stack([[told[label] for label in labels], alike[nearest]])
+        rows = np.column_stack([[told[label] for label in labels], alike])
         return Features(labels, rows, tokens)
 
-    def _narrowing(self) -> Rows:
-        """What narrows the candidates: likeness as it is weighed, and a little of each kind where it is not."""
-        return np.array([max(getattr(self.weights, name), 0.0) + 1.0 for name in FEATURES[2:]])
+    def nearest(
+        self, question: str, candidates: Mapping[str, Candidate], *, aside: bool = False
+    ) -> tuple[tuple[str, ...], Rows]:
+        """The shortlist that the model will read, nearest first, with a row of likenesses each; costs no tokens."""
+        likeness = self._likeness(candidates)
+        names, alike = likeness.labels, likeness.of(question, aside)
+        near = alike @ NARROWING
+        order = sorted(range(len(names)), key=lambda index: (-near[index], names[index]))[: self.shortlist]
+        return tuple(names[index] for index in order), alike[order]
 
     def _ask(self, descriptions: Mapping[str, str], ids: list[int]) -> tuple[dict[str, tuple[float, float]], int]:
         """By label, channel and fits; zeros if no card fits into the window beside a question."""

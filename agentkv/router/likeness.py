@@ -1,6 +1,7 @@
 """How alike a question and each candidate are, in words and in meaning; no language model is asked.
 
-Words: cosines of character n-grams (``lexical.py``) with the card, the whole text and the labelled questions. Meaning:
+Words: cosines of character n-grams (``lexical.py``) with the whole text where there is one, else with the card, and
+with the labelled questions. A text shares some of its n-grams with any question; that much is taken off. Meaning:
 an embedder's cosines with the card and the labelled questions. A card is embedded twice, with its name and without, and
 the two are averaged: a name helps where it says something, and misleads where it is a brand.
 """
@@ -20,6 +21,10 @@ COLUMNS = 5
 """Of :meth:`Likeness.of`: card, text, asked, meaning, asked_meaning, as in ``weights.FEATURES[2:]``."""
 
 
+BACKGROUND = 0.05
+"""Cosine of the n-grams of a question and a manual that have nothing in common; seen: medians 0.03 to 0.07."""
+
+
 class Likeness:
     """The indices of one library. ``labelled``: questions by the label that they belong to."""
 
@@ -29,6 +34,7 @@ class Likeness:
         self.labels = tuple(candidates)
         self._n = len(candidates)
         self._cards = LexicalIndex({label: f"{label} {known.description}" for label, known in candidates.items()})
+        self._has_text = np.array([bool(known.text) for known in candidates.values()], bool)
         self._texts = LexicalIndex({label: known.words(label) for label, known in candidates.items()})
         pairs = [(row, asked) for row, label in enumerate(candidates) for asked in labelled.get(label, ())]
         self._asked = [question for _, question in pairs]
@@ -47,8 +53,9 @@ class Likeness:
         rows = np.zeros((self._n, COLUMNS))
         if not self._n:
             return rows
-        rows[:, 0] = list(self._cards.similarity(question).values())
-        rows[:, 1] = list(self._texts.similarity(question).values())
+        rows[:, 0] = np.where(self._has_text, 0.0, list(self._cards.similarity(question).values()))
+        texts = np.array(list(self._texts.similarity(question).values()))
+        rows[:, 1] = np.where(self._has_text, texts - BACKGROUND, 0.0)
         rows[:, 2] = self._nearest(question, list(self._asked_words.similarity(question).values()), aside)
         if self._vectors is not None:
             vector = self._vectors.embedder.embed([question])[0]

@@ -54,8 +54,11 @@ class Routing:
         fallback: Fallback = Fallback.NO_BLOCK,
         log: DecisionLog | None = None,
         embedder: Embedder | None = None,
+        router: Blocks | None = None,
     ) -> None:
+        """``router``: the blocks of another, smaller model that only routes, in the same store."""
         self._blocks, self._store, self._engine = blocks, blocks.store, blocks.engine
+        self._router = router or blocks
         self._vectors = None if embedder is None else Vectors(embedder, self._store.root / ROUTER)
         self._fingerprint = blocks.fingerprint
         self._texts: dict[str, str] = {}
@@ -197,7 +200,7 @@ class Routing:
         plain = self.plain_classifier()
         known = None
         with contextlib.suppress(CorruptBlock):  # it is made again by `agentkv route learn`; no block depends on it
-            known = load(self._store.root / ROUTER, self._fingerprint.id, f"{plain.name}/{plain.version}")
+            known = load(self._store.root / ROUTER, self._router.fingerprint.id, f"{plain.name}/{plain.version}")
         return plain.with_learned(known.weights, known.labelled) if known else plain
 
     def close_embedder(self) -> None:
@@ -208,7 +211,7 @@ class Routing:
 
     def plain_classifier(self) -> ChannelClassifier:
         """The channel classifier as it is before it has learned anything."""
-        return ChannelClassifier(self._blocks, vectors=self._vectors)
+        return ChannelClassifier(self._router, vectors=self._vectors)
 
     def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
         """Fit the router to labelled questions and keep what it learned beside the store, for this model.
@@ -218,16 +221,16 @@ class Routing:
         if not isinstance(self.classifier, ChannelClassifier):
             raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
         plain = self.plain_classifier()
-        with self._blocks.exclusive():
+        with self._router.exclusive():
             how = () if progress is None else (progress,)
-            learned = learn(plain, questions, self.candidates(), self._fingerprint.id, *how)
+            learned = learn(plain, questions, self.candidates(), self._router.fingerprint.id, *how)
         save(learned, self._store.root / ROUTER)
         self.classifier = plain.with_learned(learned.weights, learned.labelled)
         return learned
 
     def forget(self) -> bool:
         """Drop what was learned for this model; False if nothing was."""
-        gone = forget(self._store.root / ROUTER, self._fingerprint.id)
+        gone = forget(self._store.root / ROUTER, self._router.fingerprint.id)
         if isinstance(self.classifier, ChannelClassifier):
             self.classifier = self.plain_classifier()
         return gone
@@ -243,5 +246,5 @@ class Routing:
         if not isinstance(self.classifier, ChannelClassifier):
             return 0
         cards = [("", "")] + [(entry.name, entry.description) for entry in self.names() if entry.description]
-        with self._engine.lock:
+        with self._router.engine.lock:
             return sum(self.classifier.deposit_card(*card) for card in cards)

@@ -18,9 +18,9 @@ from agentkv.records import Record
 
 FEATURES = ("channel", "fits", "card", "text", "asked", "meaning", "asked_meaning")
 """In the order of a feature row: log P(question | card) - log P(question) in nats a token; log P(yes) - log P(no) in
-nats, when the model is asked behind the question whether the skill fits; cosine of words with name
-and description; with the whole text; the largest with a question that is labelled so; the embedder's cosine with name
-and description; its largest with a question that is labelled so (both 0 without an embedder)."""
+nats, when the model is asked behind the question whether the skill fits; cosine of words with name and description
+where there is no text, with the whole text where there is one; the largest with a question that is labelled so; the
+embedder's cosine with name and description; its largest with a question that is labelled so (both 0 without one)."""
 
 _SPREAD = (2.0, 0.5, 10.0, 10.0, 10.0, 10.0, 10.0, 2.0)
 """How far a weight (NONE's last) may be expected to lie from its start: cosines count in tenths, nats in ones."""

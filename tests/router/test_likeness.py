@@ -11,6 +11,7 @@ import pytest
 from agentkv import AgentMemory, FakeEmbedder, FakeEngine
 from agentkv.engine.embed import Vectors as Rows
 from agentkv.router.base import NONE, Candidate
+from agentkv.router.evaluate import Labelled
 from agentkv.router.likeness import COLUMNS, Likeness
 from agentkv.router.vectors import Vectors
 from agentkv.router.weights import FEATURES
@@ -118,8 +119,6 @@ def test_a_memory_routes_with_meaning_and_says_so(tmp_path: Path) -> None:
 
 
 def test_what_was_learned_with_an_embedder_is_not_taken_without(tmp_path: Path) -> None:
-    from agentkv.router.evaluate import Labelled
-
     questions = [Labelled("who pays me out", "refunds"), Labelled("a semicolon", "csv"), Labelled("the sky", None)]
     with AgentMemory(tmp_path, FakeEngine(), embedder=FakeEmbedder()) as memory:
         memory.deposit_text("refunds", "Within 7 days.", "Taking goods back.")
@@ -129,3 +128,18 @@ def test_what_was_learned_with_an_embedder_is_not_taken_without(tmp_path: Path) 
         assert memory.classifier.labelled == {}  # type: ignore[attr-defined]
     with AgentMemory(tmp_path, FakeEngine(), embedder=FakeEmbedder()) as memory:
         assert set(memory.classifier.labelled) == {"refunds", "csv"}  # type: ignore[attr-defined]
+
+
+def test_another_model_routes_and_the_answering_one_is_left_alone(tmp_path: Path) -> None:
+    answering, small = FakeEngine(), FakeEngine()
+    with AgentMemory(tmp_path, answering, router_model=small) as memory:
+        memory.deposit_text("refunds", "Within 7 days.", "Taking goods back and paying money out.")
+        memory.deposit_text("csv", "Commas.", "Cleaning tables of values.")
+        before = answering.counters.decoded, small.counters.decoded
+        decision = memory.route("taking goods back, paying money out")
+        assert decision.pick == "refunds"
+        assert answering.counters.decoded == before[0]
+        assert small.counters.decoded - before[1] == decision.tokens > 0
+        learned = memory.learn([Labelled("who pays me out", "refunds"), Labelled("the sky", None)])
+        assert learned.fingerprint_id == small.fingerprint().id
+        assert answering.counters.decoded == before[0]

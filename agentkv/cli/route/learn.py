@@ -30,6 +30,7 @@ def learn(
     forget: Annotated[bool, typer.Option("--forget", help="Drop what was learned for this model.")] = False,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
+    router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -40,7 +41,7 @@ def learn(
 
     settings = options.engine_settings(window, threads, "f16", False, 0)
     if forget:
-        with options.open_memory(store, model, settings, embedder=embedder) as memory:
+        with options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory:
             gone = memory.routing.forget()
         said = "what was learned is dropped" if gone else "nothing was learned for this model"
         finish({"forgotten": gone}, as_json, lambda: say(said))
@@ -53,7 +54,7 @@ def learn(
     def progress(items: Iterable[Labelled]) -> Iterable[Labelled]:
         return shown(list(items), "question", lambda question: question.query)
 
-    with options.open_memory(store, model, settings, embedder=embedder) as memory:
+    with options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory:
         memory.deposit_cards()
         live = memory.candidates()
         before = memory.classifier

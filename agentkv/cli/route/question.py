@@ -19,6 +19,7 @@ def question(
     explain: Annotated[bool, typer.Option("--explain", help="Say of each candidate what it is for.")] = False,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
+    router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -29,7 +30,7 @@ def question(
 ) -> None:
     """Show which block the router picks for a question, and every candidate's score."""
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
-    with options.open_memory(store, model, settings, embedder=embedder) as memory:
+    with options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory:
         decision = memory.route(text)
         known = {entry.name: entry.description for entry in memory.names()} if explain else {}
     finish(decision.model_dump(mode="json"), as_json, lambda: show(decision, known))
