@@ -21,6 +21,8 @@ COLUMNS = 5
 """Of :meth:`Likeness.of`: card, text, asked, meaning, asked_meaning, as in ``weights.FEATURES[2:]``."""
 
 
+COLUMN_OF_MEANING = 3
+
 BACKGROUND = 0.05
 """Cosine of the n-grams of a question and a manual that have nothing in common; seen: medians 0.03 to 0.07."""
 

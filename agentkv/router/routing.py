@@ -209,6 +209,11 @@ class Routing:
         if close is not None:
             close()
 
+    @property
+    def vectors(self) -> Vectors | None:
+        """The embedder's vectors, if there is an embedder."""
+        return self._vectors
+
     def plain_classifier(self) -> ChannelClassifier:
         """The channel classifier as it is before it has learned anything."""
         return ChannelClassifier(self._router, vectors=self._vectors)

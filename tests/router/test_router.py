@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentkv.blocks import Blocks
+from agentkv.engine.embed import FakeEmbedder
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import InvalidPick
@@ -13,6 +14,8 @@ from agentkv.router.base import NONE, Candidate, Classification, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import Fallback, decide, given, normalised
 from agentkv.router.lexical import LexicalIndex, grams
+from agentkv.router.meaning import MeaningClassifier
+from agentkv.router.vectors import Vectors
 from agentkv.store.catalog import BlockStore
 
 LABELS = {
@@ -80,6 +83,18 @@ class ClassifierContract:
     def test_nothing_to_pick_from_is_none(self, classifier: Classifier) -> None:
         assert classifier.classify("a till", {}).raw_pick == NONE
         assert classifier.classify("  ", LABELS).raw_pick == NONE
+
+
+class TestMeaning(ClassifierContract):
+    @pytest.fixture
+    def classifier(self) -> MeaningClassifier:
+        return MeaningClassifier(Vectors(FakeEmbedder()), margin=0.1)
+
+    def test_the_nearest_card_is_picked(self, classifier: MeaningClassifier) -> None:
+        result = classifier.classify(
+            "Cleaning a table of values", {"csv": Candidate("Cleaning tables of values."), "x": Candidate("Music.")}
+        )
+        assert (result.raw_pick, result.tokens) == ("csv", 0)
 
 
 class TestChannel(ClassifierContract):
