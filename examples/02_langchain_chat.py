@@ -16,18 +16,20 @@ from langchain_core.prompts import ChatPromptTemplate
 
 from agentkv import AgentMemory, FakeEngine
 
+SYSTEM = "You help the customers of Corvale."
 SKILL = Path(__file__).parent.parent / "skills" / "refund-policy"
 
 
 def main() -> None:
     fake = FakeEngine(window=8192, replies=lambda prompt: "RF-DUP" if "RF-DUP" in prompt else "I do not know.")
-    with TemporaryDirectory() as store, AgentMemory(store, sys.argv[1] if len(sys.argv) > 1 else fake) as memory:
-        memory.deposit_skill(SKILL)
-        prompt = ChatPromptTemplate.from_messages([("system", "You help {shop}."), ("user", "{question}")])
+    model = sys.argv[1] if len(sys.argv) > 1 else fake
+    with TemporaryDirectory() as store, AgentMemory(store, model, prefix=SYSTEM) as memory:
+        memory.deposit_skill(SKILL)  # behind the system text, so that it is restored in the first turn already
+        prompt = ChatPromptTemplate.from_messages([("system", SYSTEM), ("user", "{question}")])
         chain = prompt | ChatAgentKV(memory=memory, max_new=32)
         question = "Which reason code do I pick if the shop was billed twice for the same order?"
         answer = None
-        for chunk in chain.stream({"shop": "Corvale", "question": question}):
+        for chunk in chain.stream({"question": question}):
             print(chunk.text, end="", flush=True)
             answer = chunk if answer is None else answer + chunk
         assert answer is not None

@@ -120,7 +120,8 @@ def _prove(blocks: Blocks, manifest: Manifest) -> str:
     if manifest.fingerprint.id != blocks.fingerprint.id:
         return "other model or settings"
     if manifest.probe is None:
-        return "no proof to repeat"
+        rests = manifest.exactness is Exactness.EXACT_BY_CONFIG
+        return "by the configuration's self-test" if rests else "no proof to repeat"
     if blocks.reprove(manifest):
         return "proved"
     if manifest.exactness is Exactness.INEXACT:

@@ -12,7 +12,23 @@ verify.py        a task and a candidate in, a proof out
 └── sandbox/         the process: limits, isolation, and what is not prevented
 parametric.py    is a program a method, or its task's answer in other words?
 book.py          what is live for each task, and all that was
-errors.py        exit codes 90 to 99
+kept.py          the tasks of solutions
+
+loop.py          learn a task; solve a task                               what commands use
+├── gate.py          does the model lack it?
+├── solvers.py       who proposes candidates: the model, a file
+│   ├── endpoint.py      … a teacher behind an OpenAI-compatible endpoint
+│   └── source.py        … the program in what was said
+├── library.py       the blocks of live solutions, routed among themselves
+│   └── blocktext.py     … what a model reads in them
+├── recurrence.py    the very task again
+├── transfer.py      another task, by a solution's program
+│   ├── slots.py         … its parameters, bound to what the text mentions
+│   └── mentions.py      … numbers, words, quotations, lists of a text
+├── journal.py       what is recorded of each attempt
+└── scores.py        a run's figures from its records
+procedure.py     does a text make the model better?
+errors.py        exit codes 110 to 119
 ```
 Why a verdict can be believed: a candidate runs in a process that holds its parameters and nothing else; each check has
 a fresh one. It can send a value, by ``return`` or otherwise, and that is all that it can do. What was asked, how many

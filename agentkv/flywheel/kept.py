@@ -1,7 +1,8 @@
 """The tasks that solutions were kept for, so that a check can be run again and a block be made for another model.
 
-One sealed file a task, called by its identity, in the store's ``flywheel/tasks``. Written before the solution: a crash
-between the two leaves a task without one, which is harmless. Refuses to know blocks.
+One sealed file a task, called by its identity, in the store's ``flywheel/tasks``. Written after the solution, and it
+names it: a crash between the two leaves a solution that nobody answers from until the task is learned again. Refuses
+to know blocks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 
 from agentkv.flywheel import values
 from agentkv.flywheel.task import Parameters, Task
-from agentkv.records import Record
+from agentkv.records import Record, Sha256
 from agentkv.store.files import TEMPORARIES
 from agentkv.store.format import Malformed, seal, unseal
 from agentkv.store.recordfiles import RecordFiles
@@ -21,10 +22,11 @@ from agentkv.store.solutions import FLYWHEEL, MAX_RECORD_BYTES, TASK_MAGIC, TASK
 
 
 class Kept(Record):
-    """A task, and the parameters with which its live solution gave the answer."""
+    """A task, and the parameters with which the solution ``solution_id`` gave the answer."""
 
     task: Task
     parameters: Parameters
+    solution_id: Sha256 | None = None
 
 
 class KeptTasks:

@@ -8,11 +8,13 @@ are made and whether answers are right.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentkv.engine.base import Cancellation
+from agentkv.errors import InexactBlock, WindowOverflow
 from agentkv.flywheel.blocktext import block_text
 from agentkv.flywheel.book import Deposited, SolutionBook
 from agentkv.flywheel.kept import Kept, KeptTasks
@@ -23,10 +25,16 @@ from agentkv.records import Decision
 from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide
+from agentkv.router.weights import Weights
 
 PREFIX = "solution/"
+NO_BLOCK = (WindowOverflow, InexactBlock)
+"""Why a solution may have no block on a model."""
 SHORTLIST = 3
 """Solutions that the model scores for one question, the nearest in words first."""
+WEIGHTS = Weights(channel=3.0, card=0.0, text=6.0, asked=0.0, none=2.5)
+"""For routing among solutions without an embedder: what a task says counts, not what it shares in words with others.
+Set by hand on the development wordings of the families in ``bench/flywheel`` and twelve unrelated questions."""
 _CARD_CHARS = 600
 
 
@@ -69,32 +77,45 @@ class SolutionLibrary:
         self.tasks = KeptTasks(memory.store.root)
         plain = memory.routing.plain_classifier()
         self.classifier = ChannelClassifier(
-            memory.blocks, weights=plain.weights, shortlist=SHORTLIST, vectors=plain.vectors
+            memory.blocks,
+            weights=WEIGHTS if plain.vectors is None else plain.weights,
+            shortlist=SHORTLIST,
+            vectors=plain.vectors,
         )
         self._slots: dict[str, list[Slot]] = {}
 
     def live(self) -> Iterator[Known]:
         """Every live solution of which the task is kept, by the task's identity."""
         for solution in self.book.all_live():
-            kept = self.tasks.find(solution.task_id)
+            kept = self._kept(solution)
             if kept is not None:
                 yield Known(kept, solution)
 
     def find(self, task_id: str) -> Known | None:
         """The live solution of exactly that task."""
         solution = self.book.live(task_id)
-        kept = None if solution is None else self.tasks.find(task_id)
+        kept = None if solution is None else self._kept(solution)
         return None if solution is None or kept is None else Known(kept, solution)
 
+    def _kept(self, solution: Solution) -> Kept | None:
+        kept = self.tasks.find(solution.task_id)
+        return kept if kept is not None and kept.solution_id == solution.solution_id else None
+
     def keep(self, kept: Kept, solution: Solution, cancellation: Cancellation | None = None) -> Deposited:
-        """Deposit a proven solution: its task, the book's record, its block. Raises NotProven, WindowOverflow."""
+        """Deposit a proven solution: the book's record, its task, its block. Raises NotProven, StoreFull.
+
+        A block that does not fit into the window, or is not exact on this model, is left out: the very task can still
+        be answered, but nothing is transferred.
+        """
         before = self.find(kept.task.task_id)
-        self.tasks.keep(kept)
         done = self.book.deposit(solution)
         if done.live:
             if before is not None and done.superseded is not None:
                 self.forget_block(before.name)
-            self.block(Known(kept, solution), cancellation)
+            kept = kept.model_copy(update={"solution_id": solution.solution_id})
+            self.tasks.keep(kept)
+            with contextlib.suppress(*NO_BLOCK):
+                self.block(Known(kept, solution), cancellation)
         return done
 
     def block(self, known: Known, cancellation: Cancellation | None = None) -> str:

@@ -83,6 +83,7 @@ def _other_texts(text: str) -> Iterator[str]:
     if text:
         yield text + text[-1]
         yield text[:-1]
+        yield text + text
 
 
 def _other_lists(items: list[Any]) -> Iterator[list[Any]]:

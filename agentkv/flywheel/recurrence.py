@@ -16,7 +16,7 @@ from agentkv.engine.base import Cancellation
 from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import answer_question
 from agentkv.flywheel.checks import Judging
-from agentkv.flywheel.library import Known, SolutionLibrary
+from agentkv.flywheel.library import NO_BLOCK, Known, SolutionLibrary
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import typed_grammar
 from agentkv.flywheel.solution import Verdict
@@ -31,7 +31,8 @@ _TEXT_TOLERANCE = values.Tolerance(relative=1e-12)
 
 @dataclass(frozen=True)
 class Recalled:
-    """An answer from a live solution. ``turn``: how the model read it; None where it is too long to be read.
+    """An answer from a live solution. ``turn``: how the model read it; None where it is too long to be read, or has no
+    block on this model.
 
     ``verification``: the check as it was run now; None where it was not.
     """
@@ -96,10 +97,13 @@ class Recurrence:
     def _read(self, task: Task, known: Known, answer: Any, cancellation: Cancellation | None) -> Turn | None:
         if len(values.encode(answer)) > _MAX_READ:
             return None
-        return self.library.memory.ask(
-            answer_question(task.prompt),
-            skill=self.library.block(known, cancellation),
-            grammar=typed_grammar(answer),
-            max_new=ANSWER_TOKENS,
-            cancellation=cancellation,
-        )
+        try:
+            return self.library.memory.ask(
+                answer_question(task.prompt),
+                skill=self.library.block(known, cancellation),
+                grammar=typed_grammar(answer),
+                max_new=ANSWER_TOKENS,
+                cancellation=cancellation,
+            )
+        except NO_BLOCK:
+            return None

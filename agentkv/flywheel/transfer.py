@@ -18,7 +18,7 @@ from agentkv.engine.base import Cancellation
 from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import parameters_question, rewriting_question
 from agentkv.flywheel.checks import Judging
-from agentkv.flywheel.library import Known, SolutionLibrary
+from agentkv.flywheel.library import NO_BLOCK, Known, SolutionLibrary
 from agentkv.flywheel.program import call, look
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import grammar, substituted
@@ -100,10 +100,13 @@ class Transfer:
 
     def adapt(self, task: Task, source: Known, way: Way, cancellation: Cancellation | None = None) -> Transferred:
         """One attempt in one way. Raises what a turn raises; what the program does is told in the record."""
-        if way is Way.FILL:
-            return self._fill(task, source, cancellation)
-        if way is Way.REWRITE:
-            return self._rewrite(task, source, cancellation)
+        try:
+            if way is Way.FILL:
+                return self._fill(task, source, cancellation)
+            if way is Way.REWRITE:
+                return self._rewrite(task, source, cancellation)
+        except NO_BLOCK as error:
+            return _none(task, source, way, error.message)
         filled = substituted(source.kept.task.prompt, source.slots, task.prompt)
         if filled is None:
             return _none(task, source, way, "the two texts do not mention the same number of values")

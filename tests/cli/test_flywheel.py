@@ -192,3 +192,17 @@ def test_nothing_fits_is_exit_code_1(run: Run, model: Model) -> None:
     result = run("solve", BOXES, "--samples", 1)
     assert result.exit_code == 1
     assert "no answer" in result.stderr
+
+
+def test_hard_problems_that_are_not_here_are_skipped_with_the_reason(run: Run, tmp_path: Path) -> None:
+    where = ("--store", tmp_path / "s", "--ledger", tmp_path / "l")
+    result = run("bench", "aime", tmp_path / "none.jsonl", *where)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("skipped: ")
+    assert "none.jsonl" in record(run("bench", "aime", tmp_path / "none.jsonl", *where, "--json"))["skipped"]
+
+
+def test_a_run_of_learn_is_scored_again_by_the_evidence_command(run: Run, model: Model, tmp_path: Path) -> None:
+    run("learn", lines(tmp_path / "tasks.jsonl", lorry()), "--samples", 1, "--best-of", 1)
+    result = run("evidence", "score", "last", "--json")
+    assert result.exit_code == 0, result.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,9 @@ def test_damaged_manifests_and_names(filled: Run, store: Path) -> None:
 
 def test_prove(filled: Run) -> None:
     found = record(filled("verify", "--prove", "--json"))
-    assert [block["proof"] for block in found["blocks"]] == ["proved"] * 6
+    proofs = Counter(block["proof"] for block in found["blocks"])
+    # The agent prefix and the texts were proved one by one; the router's cards rest on the configuration.
+    assert proofs == {"proved": 3, "by the configuration's self-test": 3}
     assert "proved" in filled("verify", "fees", "--prove").stdout
 
 

@@ -25,7 +25,8 @@ def test_documents_end_to_end(tmp_path: Path, smollm2: Engine) -> None:
     corpus = Corpus(memory, window=128, overlap=16)
     report = corpus.add([docs])
     windows = [window for record in corpus.shelf.all().values() for window in record.windows]
-    assert report.read == len(windows) > 8
+    assert report.read == len({window.block_id for window in windows}) >= 6, "the same text is one block"
+    assert len(windows) > 8
     for window in windows:
         manifest = memory.store.manifest(window.block_id)
         assert manifest is not None

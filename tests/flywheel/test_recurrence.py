@@ -62,7 +62,7 @@ def test_a_solution_that_fails_now_is_retired_and_silent(tmp_path: Path, strong:
         library = filled(held, strong)
         known = library.find(crates().task_id)
         assert known is not None
-        library.tasks.keep(Kept(task=crates(check=Truth(answer=9)), parameters=crates().parameters))
+        library.tasks.keep(known.kept.model_copy(update={"task": crates(check=Truth(answer=9))}))
         assert Recurrence(library, strong).recall(crates()) is None
         assert library.find(crates().task_id) is None
         assert held.routing.find(known.name) is None
@@ -75,7 +75,9 @@ def test_a_check_that_cannot_be_run_leaves_the_answer_unchecked(tmp_path: Path, 
     judging: Judging = lambda answer, parameters: answer == 1702  # noqa: E731
     with memory(tmp_path, read_answer) as held:
         library = filled(held, strong)
-        library.tasks.keep(Kept(task=crates(check=ByCallable(name="by hand")), parameters=crates().parameters))
+        known = library.find(crates().task_id)
+        assert known is not None
+        library.tasks.keep(known.kept.model_copy(update={"task": crates(check=ByCallable(name="by hand"))}))
         without = Recurrence(library, strong).recall(crates())
         assert without is not None
         assert (without.verdict, without.verification) == (Verdict.UNVERIFIED, None)
@@ -116,3 +118,28 @@ def test_a_better_solution_takes_the_place_of_the_block(tmp_path: Path, strong: 
         done = library.keep(Kept(task=crates(), parameters=crates().parameters), solution(crates(), MULTIPLY, strong))
         assert done.live
         assert [entry.name for entry in held.names()] == [library.find(crates().task_id).name]  # type: ignore[union-attr]
+
+
+def test_a_solution_that_is_no_better_changes_nothing_and_a_lost_task_is_learned_again(
+    tmp_path: Path, strong: Sandbox
+) -> None:
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong)
+        worse = solution(crates(), "def solve(crates, kg):\n    return 37 * kg\n", strong)
+        before = library.find(crates().task_id)
+        assert not library.keep(Kept(task=crates(), parameters={"other": 1}), worse).live
+        assert library.find(crates().task_id) == before
+        assert before is not None
+        library.tasks.keep(before.kept.model_copy(update={"solution_id": "0" * 64}))  # as a crash leaves it
+        assert library.find(crates().task_id) is None
+        library.keep(before.kept, before.solution)
+        assert library.find(crates().task_id) == before
+
+
+def test_a_block_that_does_not_fit_is_left_out_and_the_task_still_answered(tmp_path: Path, strong: Sandbox) -> None:
+    with memory(tmp_path, read_answer, window=512) as held:
+        library = filled(held, strong)
+        assert held.names() == []
+        found = Recurrence(library, strong).recall(crates())
+        assert found is not None
+        assert (found.answer, found.turn, found.verdict) == (1702, None, Verdict.VERIFIED)

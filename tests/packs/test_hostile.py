@@ -294,7 +294,7 @@ def test_frames_that_are_not_exactly_one(pack: Path, refused: Callable[..., Any]
 BOMB = """
 import resource, sys
 from pathlib import Path
-from agentkv.errors import InvalidPack
+from agentkv.packs.errors import InvalidPack
 from agentkv.packs import Trust, import_pack
 from agentkv.store.catalog import BlockStore
 trust = Trust(Path(sys.argv[1]) / "t")

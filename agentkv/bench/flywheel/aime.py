@@ -25,8 +25,6 @@ from agentkv.bench.process import in_new_process
 from agentkv.bench.report import origin, say
 from agentkv.errors import UsageError
 from agentkv.evidence import Item, Ledger, RecordedRun, Run
-from agentkv.evidence.scoring import scorer
-from agentkv.figures import share
 from agentkv.flywheel import values
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.journal import attempt_record
@@ -102,7 +100,7 @@ def run(
             item = _recalled(path, model, store, chosen, repeat, settings or {})
             items.append(item)
             run_.record_all([item])
-    summary = aime(items)
+    summary = grading.aime(items)
     run_.scores(summary)
     run_.end()
     return {**result, "ledger_run": run_.id, "summary": summary}
@@ -204,29 +202,3 @@ def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
                 }
             )
     return {"rows": rows}
-
-
-@scorer(grading.AIME, 1)
-def aime(items: Sequence[Item]) -> dict[str, Any]:
-    """The summary of ``agentkv bench aime``, from its records."""
-    base = {item.key.removeprefix("base/"): item for item in items if item.key.startswith("base/")}
-    learned = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
-    repeats = [item.raw["rows"] for item in items if item.key.startswith("recall/")]
-    right = {key: grading.is_same(item.raw["answer"], item.expected["answer"]) for key, item in base.items()}
-    ever = [any(one["verdict"] == "verified" for one in item.raw["attempts"]) for item in base.values()]
-    recalled = {row["id"] for row in repeats[0] if row["right"]} if repeats else set()
-    seen = [[(row["id"], row["read"], row["logits_sha256"]) for row in rows] for rows in repeats]
-    return {
-        "base": share(sum(right.values()), len(base)),
-        "base_any_sample": share(sum(ever), len(base)),
-        "base_tokens": sum((item.tokens or {}).get("generated", 0) for item in base.values()),
-        "base_seconds": round(sum(item.raw["seconds"] for item in base.values()), 1),
-        "library": learned,
-        "recurrence": share(len(recalled), len(learned)),
-        "recurrence_read_rightly": sum(row["read_rightly"] for row in repeats[0]) if repeats else 0,
-        "recurrence_tokens": sum(row["tokens"] for row in repeats[0]) if repeats else 0,
-        "recurrence_seconds": round(sum(row["seconds"] for row in repeats[0]), 3) if repeats else 0.0,
-        "repeats": len(repeats),
-        "repeats_equal": all(one == seen[0] for one in seen),
-        "system": share(sum(right[key] or key in recalled for key in right), len(base)),
-    }

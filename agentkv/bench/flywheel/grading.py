@@ -110,3 +110,29 @@ def interference(items: Sequence[Item]) -> dict[str, Any]:
             for key in ("one", "all")
         },
     }
+
+
+@scorer(AIME, 1)
+def aime(items: Sequence[Item]) -> dict[str, Any]:
+    """The summary of ``agentkv bench aime``, from its records."""
+    base = {item.key.removeprefix("base/"): item for item in items if item.key.startswith("base/")}
+    learned = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
+    repeats = [item.raw["rows"] for item in items if item.key.startswith("recall/")]
+    right = {key: is_same(item.raw["answer"], item.expected["answer"]) for key, item in base.items()}
+    ever = [any(one["verdict"] == "verified" for one in item.raw["attempts"]) for item in base.values()]
+    recalled = {row["id"] for row in repeats[0] if row["right"]} if repeats else set()
+    seen = [[(row["id"], row["read"], row["logits_sha256"]) for row in rows] for rows in repeats]
+    return {
+        "base": share(sum(right.values()), len(base)),
+        "base_any_sample": share(sum(ever), len(base)),
+        "base_tokens": sum((item.tokens or {}).get("generated", 0) for item in base.values()),
+        "base_seconds": round(sum(item.raw["seconds"] for item in base.values()), 1),
+        "library": learned,
+        "recurrence": share(len(recalled), len(learned)),
+        "recurrence_read_rightly": sum(row["read_rightly"] for row in repeats[0]) if repeats else 0,
+        "recurrence_tokens": sum(row["tokens"] for row in repeats[0]) if repeats else 0,
+        "recurrence_seconds": round(sum(row["seconds"] for row in repeats[0]), 3) if repeats else 0.0,
+        "repeats": len(repeats),
+        "repeats_equal": all(one == seen[0] for one in seen),
+        "system": share(sum(right[key] or key in recalled for key in right), len(base)),
+    }

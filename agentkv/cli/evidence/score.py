@@ -11,7 +11,12 @@ from agentkv.cli.evidence import common
 from agentkv.cli.output import finish, say
 from agentkv.errors import AgentKVError
 
-SCORERS = ("agentkv.bench.scores", "agentkv.evidence.replay")
+SCORERS = (
+    "agentkv.bench.scores",
+    "agentkv.bench.flywheel.grading",
+    "agentkv.evidence.replay",
+    "agentkv.flywheel.scores",
+)
 """The modules that register scorers."""
 
 

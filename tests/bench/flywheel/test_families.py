@@ -9,6 +9,7 @@ import pytest
 from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.families import FAMILIES, Family
 from agentkv.flywheel.mentions import Mentions
+from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.program import call
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import offers, slots_of
@@ -28,6 +29,13 @@ def test_the_program_and_the_second_implementation_agree(family: Family, box: Sa
     outcome = call(box, Program(source=family.program), instance.parameters)
     assert outcome.answered, outcome.reason
     assert grading.is_same(outcome.value, instance.answer)
+
+
+@each
+def test_the_library_s_program_is_found_to_be_a_method(family: Family, box: Sandbox) -> None:
+    task = family.instances("library", 1)[0].task(checked=True)
+    found = examine(box, Program(source=family.program), task)
+    assert found.transferable, found
 
 
 @each

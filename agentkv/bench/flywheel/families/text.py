@@ -201,7 +201,7 @@ FAMILIES = (
             "            for x, y in ((a, b), (b, a)):\n"
             "                if x in far and far[x] + int(length) < far.get(y, 10 ** 9):\n"
             "                    far[y] = far[x] + int(length)\n"
-            "    return far[goal]\n"
+            "    return far.get(goal, -1)\n"
         ),
         draw=_roads,
         truth=_shortest,

@@ -78,7 +78,7 @@ FAMILIES = (
         draw=lambda d: {"distance": d.randint(80, 990), "usage": _tenths(d, 4, 12), "price": d.randint(135, 219) / 100},
         truth=_fuel,
         wordings=(
-            "A car uses {usage} litres of fuel for 100 km, and a litre costs {price} euros. "
+            "A car uses {usage} litres of fuel per hundred kilometres, and a litre costs {price} euros. "
             "What does the fuel for {distance} km cost in euros?",
             "Fuel is {price} euros a litre. We drive {distance} km with a van that needs {usage} litres per 100 km. "
             "Fuel bill?",
