@@ -57,6 +57,16 @@ def test_a_deep_agent_does_too() -> None:
     check_agent(run("04_deep_agent.py"))
 
 
+def test_a_thread_is_resumed_in_a_new_process() -> None:
+    out = run("05_thread_resumed.py")
+    assert re.findall(r"turn \d: (.*)", out) == ["RF-DUP", "RF-DUP"]
+    (restored, read), (again, new) = (
+        (int(a), int(b)) for a, b in re.findall(r"(\d+) tokens restored, (\d+) read", out)
+    )
+    assert again == restored + read
+    assert new < 100
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_short_and_says_how_it_is_run(example: Path) -> None:
     text = example.read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import typer
 
 from agentkv.cli.bench import (
+    agent,
     aime,
     answers,
     architectures,
@@ -41,5 +42,6 @@ for _command in (
     interference.interference,
     negatives.negatives,
     aime.aime,
+    agent.agent,
 ):
     app.command()(_command)
