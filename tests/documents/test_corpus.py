@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -221,7 +222,8 @@ import sys
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
 with AgentMemory(sys.argv[1], FakeEngine(window=2048)) as memory:
-    Corpus(memory, window=160, overlap=16).add([sys.argv[2]])
+    corpus = Corpus(memory, window=160, overlap=16)
+    corpus.carry_out(corpus.plan([sys.argv[2]]), on_window=lambda record, window: print("window", flush=True))
 print("done")
 """
 
@@ -229,18 +231,20 @@ print("done")
 def test_killed_at_any_moment_and_gone_on_with_gives_the_same_store(tmp_path: Path, folder: Path) -> None:
     for index in range(6):
         (folder / f"more{index}.txt").write_text(f"File {index}. " + "Words about rivers and bridges. " * 20)
-    kills = 0
-    for attempt in range(40):
-        process = subprocess.Popen([sys.executable, "-c", DEPOSIT, tmp_path / "killed", folder], stdout=subprocess.PIPE)
-        try:
-            out, _ = process.communicate(timeout=0.5 + 0.12 * attempt)
-        except subprocess.TimeoutExpired:
+    chance, kills = random.Random(6), 0
+    for windows in (1, 2, 1, 3, 1, None):  # killed while it reads that one of those still to be read; then not at all
+        with subprocess.Popen(
+            [sys.executable, "-c", DEPOSIT, tmp_path / "killed", folder], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            if windows is None:
+                assert process.stdout.read().endswith("done\n")
+                continue
+            for _ in range(windows):
+                assert process.stdout.readline() == "window\n"
+            time.sleep(chance.uniform(0.0, 0.02))
             process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            continue
-        assert out.strip() == b"done"
-        break
+            kills += process.wait() == -signal.SIGKILL
     assert kills >= 2
     subprocess.run([sys.executable, "-c", DEPOSIT, tmp_path / "whole", folder], check=True, stdout=subprocess.PIPE)
     with BlockStore(tmp_path / "killed") as store:
