@@ -15,8 +15,11 @@ catalog.py           BlockStore: blocks, names, marks                    <- what
 │   └── findings.py      what can be wrong with one file
 ├── repair.py        moving aside what is damaged
 ├── adapters.py      what adapters keep beside the blocks
-├── corpora.py       what corpora of documents keep beside the blocks
-├── solutions.py     what the flywheel keeps beside the blocks
+├── annexes.py       the parts that keep sealed files beside the blocks, for check and repair
+│   ├── beside.py        what they share: the walk, the seal
+│   ├── corpora.py       corpora of documents
+│   ├── solutions.py     the flywheel
+│   └── threadlog.py     conversations
 ├── uses.py          hits and last use
 ├── workers.py       threads
 ├── segments.py      SegmentStore protocol, FileSegmentStore

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError
 from agentkv.records import SegmentRef
-from agentkv.store import corpora, solutions, threadlog
 from agentkv.store.adapters import ADAPTERS, DATABASE_SUFFIX, fault
+from agentkv.store.annexes import ANNEXES, Annex
 from agentkv.store.deposit import distinct
 from agentkv.store.files import DECISIONS, ROUTER, SETTINGS, StoreFiles
 from agentkv.store.findings import (
@@ -291,14 +291,9 @@ class _Check:
             if path == files.root / ADAPTERS and stat.S_ISDIR(info.st_mode):
                 self._of_adapters(path)
                 continue
-            if path == files.root / threadlog.THREADS and stat.S_ISDIR(info.st_mode):
-                self._of_threads()
-                continue
-            if path == files.root / corpora.DOCUMENTS and stat.S_ISDIR(info.st_mode):
-                self._of_documents()
-                continue
-            if path == files.root / solutions.FLYWHEEL and stat.S_ISDIR(info.st_mode):
-                self._of_solutions()
+            annex = next((part for part in ANNEXES if path == files.root / part.folder), None)
+            if annex is not None and stat.S_ISDIR(info.st_mode):
+                self._of_annex(annex)
                 continue
             temporary = path.suffix == fsio.TEMP_SUFFIX and stat.S_ISREG(info.st_mode)
             if path in folders or path.name in {MARKER, LOCK, GATE, SETTINGS} or temporary:
@@ -328,34 +323,12 @@ class _Check:
                     if reason is not None:
                         self._note(Kind.CORRUPT, path, reason, info.st_size)
 
-    def _of_threads(self) -> None:
+    def _of_annex(self, annex: Annex) -> None:
         try:
-            for path, size, own in threadlog.entries(self._files.root):
+            for path, size, own in annex.entries(self._files.root):
                 if not own:
                     self._listing.foreign(path)
-                elif (reason := threadlog.fault(self._files, path)) is not None:
-                    self._note(Kind.CORRUPT, path, reason, size)
-        except StoreReadError as error:
-            self._note(Kind.UNREADABLE, error.path, error.reason)
-
-    def _of_documents(self) -> None:
-        root = self._files.root
-        try:
-            for path, size, own in corpora.entries(root):
-                if not own:
-                    self._listing.foreign(path)
-                elif (reason := corpora.fault(root, path)) is not None:
-                    self._note(Kind.CORRUPT, path, reason, size)
-        except StoreReadError as error:
-            self._note(Kind.UNREADABLE, error.path, error.reason)
-
-    def _of_solutions(self) -> None:
-        root = self._files.root
-        try:
-            for path, size, own in solutions.entries(root):
-                if not own:
-                    self._listing.foreign(path)
-                elif (reason := solutions.fault(root, path)) is not None:
+                elif (reason := annex.fault(self._files, path)) is not None:
                     self._note(Kind.CORRUPT, path, reason, size)
         except StoreReadError as error:
             self._note(Kind.UNREADABLE, error.path, error.reason)

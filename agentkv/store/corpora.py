@@ -18,9 +18,8 @@ from pathlib import Path
 
 import zstandard
 
-from agentkv import fsio
-from agentkv.errors import StoreError, StoreReadError
 from agentkv.hashing import sha256
+from agentkv.store.beside import Found, files_below, is_sealed, read
 from agentkv.store.format import Malformed, is_digest
 
 DOCUMENTS, INDEX = "documents", "index"
@@ -50,10 +49,10 @@ def decode_source(data: bytes, name: str) -> bytes:
     return whole
 
 
-def entries(root: Path) -> Iterator[tuple[Path, int, bool]]:
+def entries(root: Path) -> Iterator[Found]:
     """Every file below the folder of documents: path, bytes, whether it is one of its own. Raises StoreReadError."""
     folder = root / DOCUMENTS
-    for path in _walk(folder):
+    for path in files_below(folder):
         try:
             info = path.lstat()
         except OSError:  # removed meanwhile
@@ -74,39 +73,17 @@ def entries(root: Path) -> Iterator[tuple[Path, int, bool]]:
         yield path, info.st_size, own
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    try:
-        found = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise fsio.translated(error, folder) from error
-    for path in found:
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
-        else:
-            yield path
-
-
 def fault(root: Path, path: Path) -> str | None:
     """Why a record or source is not what was written; None if it is, or is gone. Raises StoreReadError."""
-    try:
-        fsio.refuse_links(root, path)
-        data = fsio.read_regular(path, MAX_RECORD_BYTES)
-    except StoreReadError:
-        raise
-    except StoreError as error:
-        return error.message
+    data, reason = read(root, path, MAX_RECORD_BYTES)
     if data is None or path.parent == root / DOCUMENTS / INDEX:
-        return None
+        return reason
     if path.suffix == SOURCE_SUFFIX:
         try:
             decode_source(data, path.name.removesuffix(SOURCE_SUFFIX))
         except Malformed as error:
             return str(error)
         return None
-    line, _, body = data.partition(b"\n")
-    sealed = _SEAL.fullmatch(line)
-    if sealed is None or sealed[1].decode() != sha256(body):
+    if not is_sealed(data, _SEAL):
         return "the first line is not a corpus's or document's and the SHA-256 of what follows"
     return None

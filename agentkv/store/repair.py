@@ -20,8 +20,8 @@ from typing import Any
 from agentkv import fsio
 from agentkv.errors import StoreError
 from agentkv.records import Ancestor, Fingerprint, Manifest, NamedBlock, SegmentRef
-from agentkv.store import corpora, solutions, threadlog
 from agentkv.store.adapters import ADAPTERS, JOURNAL_SUFFIX, fault
+from agentkv.store.annexes import ANNEXES, Annex
 from agentkv.store.check import with_children
 from agentkv.store.files import SETTINGS, StoreFiles
 from agentkv.store.findings import (
@@ -133,7 +133,7 @@ class _Repair:
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)
         # 2. damaged files: from here on a block that needs one lacks it
-        beside = [*self._lost_databases(), *self._lost_documents(), *self._lost_entries(), *self._lost_solutions()]
+        beside = [*self._lost_databases(), *(path for annex in ANNEXES for path in self._lost_of(annex))]
         self._aside([*segments, *texts, *settings, *beside])
         # 3. what points at lost blocks: a whole block that lost a name stays whole, the others stay damaged
         self._aside([*name_files, *marks])
@@ -275,30 +275,12 @@ class _Repair:
                     found += [path.with_name(path.name + JOURNAL_SUFFIX), path]  # a crash in between leaves the finding
         return found
 
-    def _lost_documents(self) -> list[Path]:
-        """Damaged records and sources of corpora; `agentkv docs add` makes them anew."""
-        root, found = self._files.root, []
-        for path in sorted(path for path in self._damaged if root / corpora.DOCUMENTS in path.parents):
+    def _lost_of(self, annex: Annex) -> list[Path]:
+        """Damaged files of a part that keeps its own beside the blocks."""
+        folder, found = self._files.root / annex.folder, []
+        for path in sorted(path for path in self._damaged if folder in path.parents):
             with contextlib.suppress(StoreError):
-                if corpora.fault(root, path) is not None:
-                    found.append(path)
-        return found
-
-    def _lost_entries(self) -> list[Path]:
-        """Damaged entries of threads: the turns before them can be rewound to, those behind them cannot be read."""
-        files, found = self._files, []
-        for path in sorted(path for path in self._damaged if files.root / threadlog.THREADS in path.parents):
-            with contextlib.suppress(StoreError):
-                if threadlog.fault(files, path) is not None:
-                    found.append(path)
-        return found
-
-    def _lost_solutions(self) -> list[Path]:
-        """Damaged solutions and standings; a task without its standing is solved again."""
-        root, found = self._files.root, []
-        for path in sorted(path for path in self._damaged if root / solutions.FLYWHEEL in path.parents):
-            with contextlib.suppress(StoreError):
-                if solutions.fault(root, path) is not None:
+                if annex.fault(self._files, path) is not None:
                     found.append(path)
         return found
 

@@ -16,9 +16,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentkv import fsio
-from agentkv.errors import StoreError, StoreReadError
-from agentkv.hashing import sha256
+from agentkv.store.beside import Found, files_below, is_sealed, read
 from agentkv.store.format import is_digest
 
 FLYWHEEL, SOLUTIONS, STANDINGS, TASKS, LOCK = "flywheel", "solutions", "standings", "tasks", "lock"
@@ -27,10 +25,10 @@ MAX_RECORD_BYTES = 16 << 20
 _SEAL = re.compile(rb"agentkv-(?:solution|standing|task)/1 ([0-9a-f]{64})")
 
 
-def entries(root: Path) -> Iterator[tuple[Path, int, bool]]:
+def entries(root: Path) -> Iterator[Found]:
     """Every file below the flywheel's folder: path, bytes, whether it is one of its own. Raises StoreReadError."""
     folder = root / FLYWHEEL
-    for path in _walk(folder):
+    for path in files_below(folder):
         try:
             info = path.lstat()
         except OSError:  # removed meanwhile
@@ -44,35 +42,13 @@ def entries(root: Path) -> Iterator[tuple[Path, int, bool]]:
         yield path, info.st_size, own and stat.S_ISREG(info.st_mode)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    try:
-        found = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise fsio.translated(error, folder) from error
-    for path in found:
-        if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
-        else:
-            yield path
-
-
 def fault(root: Path, path: Path) -> str | None:
     """Why a record is not what was written; None if it is, or is gone. Raises StoreReadError."""
     if path.name == LOCK:
         return None
-    try:
-        fsio.refuse_links(root, path)
-        data = fsio.read_regular(path, MAX_RECORD_BYTES)
-    except StoreReadError:
-        raise
-    except StoreError as error:
-        return error.message
+    data, reason = read(root, path, MAX_RECORD_BYTES)
     if data is None:
-        return None
-    line, _, body = data.partition(b"\n")
-    sealed = _SEAL.fullmatch(line)
-    if sealed is None or sealed[1].decode() != sha256(body):
+        return reason
+    if not is_sealed(data, _SEAL):
         return "the first line is not a solution's, standing's or task's and the SHA-256 of what follows"
     return None

@@ -21,6 +21,7 @@ from agentkv import fsio
 from agentkv.errors import CorruptThread, StoreReadError, UsageError
 from agentkv.records import ThreadEntry
 from agentkv.store import format as formats
+from agentkv.store.beside import Found
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed, is_digest
 
@@ -135,7 +136,7 @@ def thread_names(files: StoreFiles) -> list[str]:
     return sorted(names)
 
 
-def entries(root: Path) -> Iterator[tuple[Path, int, bool]]:
+def entries(root: Path) -> Iterator[Found]:
     """Everything below the folder of threads: path, bytes, whether it is an entry. Raises StoreReadError."""
     for folder in _listed(root / THREADS):
         if not (is_digest(folder.name) and _is(folder, stat.S_ISDIR)):
