@@ -84,19 +84,22 @@ class AgentMemory:
         **settings: Any,
     ) -> None:
         self.store = store if isinstance(store, BlockStore) else BlockStore(store)
-        self._owns_engine = isinstance(model, str | Path)
         self.engine = _open_engine(model, settings)
         self.prefix = prefix
         self.blocks = Blocks(self.engine, self.store)
         self.checkpoints = Checkpoints(self.blocks)
         self._alignment = self.engine.alignment if one_pass else 1
         self._prompts = PromptBuilder(self.engine)
-        self._owns_embedder = isinstance(embedder, str | Path)
-        self._owns_router = isinstance(router_model, str | Path)
-        own = _alike(settings) if self._owns_router else {}
-        self._router = None if router_model is None else _open_engine(router_model, own)
-        router = None if self._router is None else Blocks(self._router, self.store)
-        self.routing = Routing(self.blocks, classifier, fallback, decisions, open_embedder(embedder), router)
+        own = _alike(settings) if isinstance(router_model, str | Path) else {}
+        router = None if router_model is None else _open_engine(router_model, own)
+        meaning = open_embedder(embedder)
+        self._opened: list[Any] = [
+            opened
+            for given, opened in ((model, self.engine), (router_model, router), (embedder, meaning))
+            if isinstance(given, str | Path)
+        ]
+        router_blocks = None if router is None else Blocks(router, self.store)
+        self.routing = Routing(self.blocks, classifier, fallback, decisions, meaning, router_blocks)
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -106,12 +109,8 @@ class AgentMemory:
 
     def close(self) -> None:
         """Close the engine, the router's and the embedder if this memory opened them."""
-        if self._owns_engine:
-            self.engine.close()
-        if self._router is not None and self._owns_router:
-            self._router.close()
-        if self._owns_embedder:
-            self.routing.close_embedder()
+        for opened in self._opened:
+            opened.close()
 
     # --- deposit ----------------------------------------------------------------------------------
 

@@ -35,6 +35,12 @@ class Classification:
     tokens: int
     confidence: float | None = None
 
+    @classmethod
+    def best(cls, scores: Mapping[str, float], tokens: int = 0) -> Classification:
+        """The pick with the largest score, the first by label on a tie."""
+        ranked = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
+        return cls(next(iter(ranked)), ranked, tokens)
+
 
 class Classifier(Protocol):
     """Picks among ``candidates``, a mapping of live label to what is known of it."""

@@ -16,7 +16,7 @@ questions that are published with the project (``agentkv bench route``), or are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from agentkv.engine.base import Logits, State
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.router.base import NONE, Candidate, Classification
 from agentkv.router.defaults import default_weights
-from agentkv.router.likeness import Likeness
+from agentkv.router.likeness import Library
 from agentkv.router.vectors import Vectors
 from agentkv.router.weights import FEATURES, Rows, Weights, probability
 
@@ -87,7 +87,7 @@ class ChannelClassifier:
         self._checkpoints = Checkpoints(blocks)
         self._end = self._prompts.question("")[1]
         self._yes, self._no = (self._single_tokens(words) for words in (_YES, _NO))
-        self._indices: tuple[Mapping[str, Candidate] | None, Likeness] = (None, Likeness({}, {}, vectors))
+        self._library = Library(self.labelled, vectors)
 
     def with_learned(self, weights: Weights, labelled: Mapping[str, Sequence[str]]) -> ChannelClassifier:
         """The same classifier with other weights and labelled questions."""
@@ -106,19 +106,18 @@ class ChannelClassifier:
             return False
         try:
             with self.blocks.exclusive():
-                return self._checkpoints.keep([card], self._state((*card, 0)))
+                return self._checkpoints.keep([card], self._state(card))
         except NotKept:
             return self.blocks.deposit(card, allow_inexact=allow_inexact).created
 
     def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         """See :class:`agentkv.router.base.Classifier`; scores are of the shortlist and NONE."""
         known = self.features(question, candidates)
-        if not known.labels:
-            return Classification(NONE, {NONE: self.weights.none}, known.tokens)
         scores = dict(zip(known.labels, self.weights.scores(known.rows), strict=True))
-        ranked = sorted({**scores, NONE: self.weights.none}.items(), key=lambda item: (-item[1], item[0]))
-        confidence = probability([score for _, score in ranked], 0) if self.weights.fitted_on else None
-        return Classification(ranked[0][0], dict(ranked), known.tokens, confidence)
+        found = Classification.best({**scores, NONE: self.weights.none}, known.tokens)
+        if not known.labels or not self.weights.fitted_on:
+            return found
+        return replace(found, confidence=probability(list(found.scores.values()), 0))
 
     def features(self, question: str, candidates: Mapping[str, Candidate], *, aside: bool = False) -> Features:
         """What is known of the nearest candidates. ``aside``: leave this very question out of the labelled ones."""
@@ -135,7 +134,7 @@ class ChannelClassifier:
         self, question: str, candidates: Mapping[str, Candidate], *, aside: bool = False
     ) -> tuple[tuple[str, ...], Rows]:
         """The shortlist that the model will read, nearest first, with a row of likenesses each; costs no tokens."""
-        likeness = self._likeness(candidates)
+        likeness = self._library.of(candidates)
         names, alike = likeness.labels, likeness.of(question, aside)
         near = alike @ NARROWING
         order = sorted(range(len(names)), key=lambda index: (-near[index], names[index]))[: self.shortlist]
@@ -151,8 +150,8 @@ class ChannelClassifier:
         empty = self._card("", "")
         with engine.lock:
             before = engine.counters.decoded
-            states = [self._state(card) for card in (*cards.values(), empty)]
-            # The card's last token is evaluated with the question, since a state holds no logits.
+            # A card's last token is evaluated with the question, since a state holds no logits.
+            states = [self._state(card[:-1]) for card in (*cards.values(), empty)]
             scored = engine.score_behind(states, [empty[-1], *ids, *self._end], len(ids))
             *found, prior = [(float(each.log_probabilities.sum()), self._says_yes(each.logits)) for each in scored]
             told = {
@@ -171,21 +170,15 @@ class ChannelClassifier:
         ids = (self.blocks.engine.tokenize(word, special=False) for word in words)
         return sorted({found[0] for found in ids if len(found) == 1})
 
-    def _likeness(self, candidates: Mapping[str, Candidate]) -> Likeness:
-        """The indices of these candidates, made anew when one of them has changed."""
-        if candidates is not self._indices[0] and candidates != self._indices[0]:
-            self._indices = (candidates, Likeness(candidates, self.labelled, self.vectors))
-        return self._indices[1]
-
     def _card(self, name: str, description: str) -> tuple[int, ...]:
         return self._prompts.question(card_text(name, description))[0]
 
-    def _state(self, card: tuple[int, ...]) -> State:
-        """The state of a card but for its last token: as stored, else read now."""
-        stored = self.blocks.stored_chain([card[:-1]])
+    def _state(self, tokens: tuple[int, ...]) -> State:
+        """The state of these ids, as stored, else read now."""
+        stored = self.blocks.stored_chain([tokens])
         if stored:
             return self.blocks.state(stored[0])
         engine = self.blocks.engine
         engine.clear()
-        engine.extend(card[:-1])
+        engine.extend(tokens)
         return engine.capture()

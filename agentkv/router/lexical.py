@@ -79,6 +79,4 @@ class LexicalClassifier:
         texts = {label: known.words(label) for label, known in candidates.items()}
         if texts != self._index_of[0]:
             self._index_of = (texts, LexicalIndex(texts))
-        scores = {**self._index_of[1].similarity(question), NONE: self._margin}
-        ranked = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
-        return Classification(next(iter(ranked)), ranked, 0)
+        return Classification.best({**self._index_of[1].similarity(question), NONE: self._margin})

@@ -9,6 +9,7 @@ the two are averaged: a name helps where it says something, and misleads where i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,56 +21,95 @@ from agentkv.router.vectors import Vectors
 COLUMNS = 5
 """Of :meth:`Likeness.of`: card, text, asked, meaning, asked_meaning, as in ``weights.FEATURES[2:]``."""
 
-
-COLUMN_OF_MEANING = 3
-
 BACKGROUND = 0.05
 """Cosine of the n-grams of a question and a manual that have nothing in common; seen: medians 0.03 to 0.07."""
 
 
 class Likeness:
-    """The indices of one library. ``labelled``: questions by the label that they belong to."""
+    """The indices of one library, each made when it is first asked. ``labelled``: questions by their label."""
 
     def __init__(
         self, candidates: Mapping[str, Candidate], labelled: Mapping[str, Sequence[str]], vectors: Vectors | None
     ) -> None:
         self.labels = tuple(candidates)
-        self._n = len(candidates)
-        self._cards = LexicalIndex({label: f"{label} {known.description}" for label, known in candidates.items()})
+        self._candidates, self._vectors = candidates, vectors
         self._has_text = np.array([bool(known.text) for known in candidates.values()], bool)
-        self._texts = LexicalIndex({label: known.words(label) for label, known in candidates.items()})
         pairs = [(row, asked) for row, label in enumerate(candidates) for asked in labelled.get(label, ())]
         self._asked = [question for _, question in pairs]
         self._asked_rows = np.array([row for row, _ in pairs], np.intp)
-        self._asked_words = LexicalIndex({f"{index}": question for index, question in enumerate(self._asked)})
-        self._vectors = vectors
-        if vectors is not None:
-            named = [f"{label}: {known.description}" for label, known in candidates.items()]
-            described = [known.description or label for label, known in candidates.items()]
-            made = vectors.of([*named, *described, *self._asked])
-            self._card_vectors = (made[: self._n] + made[self._n : 2 * self._n]) / 2
-            self._asked_vectors = made[2 * self._n :]
 
     def of(self, question: str, aside: bool = False) -> NDArray[np.float64]:
         """Shape (labels, COLUMNS). ``aside``: as if this very question were not among the labelled ones."""
-        rows = np.zeros((self._n, COLUMNS))
-        if not self._n:
+        rows = np.zeros((len(self.labels), COLUMNS))
+        if not self.labels:
             return rows
-        rows[:, 0] = np.where(self._has_text, 0.0, list(self._cards.similarity(question).values()))
-        texts = np.array(list(self._texts.similarity(question).values()))
-        rows[:, 1] = np.where(self._has_text, texts - BACKGROUND, 0.0)
-        rows[:, 2] = self._nearest(question, list(self._asked_words.similarity(question).values()), aside)
+        if not self._has_text.all():
+            rows[:, 0] = np.where(self._has_text, 0.0, _cosines(self._cards, question))
+        if self._has_text.any():
+            rows[:, 1] = np.where(self._has_text, _cosines(self._texts, question) - BACKGROUND, 0.0)
+        rows[:, 2] = self._nearest(question, _cosines(self._asked_words, question), aside)
         if self._vectors is not None:
+            cards, asked = self._embedded
             vector = self._vectors.embedder.embed([question])[0]
-            rows[:, 3] = self._card_vectors @ vector
-            rows[:, 4] = self._nearest(question, self._asked_vectors @ vector, aside)
+            rows[:, 3] = cards @ vector
+            rows[:, 4] = self._nearest(question, asked @ vector, aside)
         return rows
 
+    def meaning(self, question: str) -> NDArray[np.float32]:
+        """The embedder's cosines with the cards alone, shape (labels,); there has to be an embedder."""
+        assert self._vectors is not None
+        cosines: NDArray[np.float32] = self._embedded[0] @ self._vectors.embedder.embed([question])[0]
+        return cosines
+
+    # --- the indices ---
+
+    @cached_property
+    def _cards(self) -> LexicalIndex:
+        return LexicalIndex({label: f"{label} {known.description}" for label, known in self._candidates.items()})
+
+    @cached_property
+    def _texts(self) -> LexicalIndex:
+        return LexicalIndex({label: known.words(label) for label, known in self._candidates.items()})
+
+    @cached_property
+    def _asked_words(self) -> LexicalIndex:
+        return LexicalIndex({f"{index}": question for index, question in enumerate(self._asked)})
+
+    @cached_property
+    def _embedded(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Vectors of the cards and of the labelled questions, made in one go."""
+        assert self._vectors is not None
+        n = len(self.labels)
+        named = [f"{label}: {known.description}" for label, known in self._candidates.items()]
+        described = [known.description or label for label, known in self._candidates.items()]
+        made = self._vectors.of([*named, *described, *self._asked])
+        return np.asarray((made[:n] + made[n : 2 * n]) / 2, np.float32), made[2 * n :]
+
     def _nearest(
-        self, question: str, likeness: Sequence[float] | NDArray[np.float32], aside: bool
+        self, question: str, likeness: NDArray[np.float64] | NDArray[np.float32], aside: bool
     ) -> NDArray[np.float64]:
         """By candidate, the largest likeness with one of its labelled questions; 0 without one."""
-        nearest = np.zeros(self._n)
+        nearest = np.zeros(len(self.labels))
         kept = [index for index, asked in enumerate(self._asked) if not (aside and asked == question)]
-        np.maximum.at(nearest, self._asked_rows[kept], np.asarray(likeness, np.float64)[kept])
+        np.maximum.at(nearest, self._asked_rows[kept], likeness[kept].astype(np.float64))
         return nearest
+
+
+class Library:
+    """The likeness of whatever candidates it is asked for, made anew when one of them has changed."""
+
+    def __init__(self, labelled: Mapping[str, Sequence[str]], vectors: Vectors | None) -> None:
+        self._labelled, self._vectors = labelled, vectors
+        self._candidates: Mapping[str, Candidate] = {}
+        self._likeness = Likeness({}, labelled, vectors)
+
+    def of(self, candidates: Mapping[str, Candidate]) -> Likeness:
+        """Of these; its labels may stand in another order."""
+        if candidates is not self._candidates and candidates != self._candidates:
+            self._candidates = candidates
+            self._likeness = Likeness(candidates, self._labelled, self._vectors)
+        return self._likeness
+
+
+def _cosines(index: LexicalIndex, question: str) -> NDArray[np.float64]:
+    return np.array(list(index.similarity(question).values()), np.float64)

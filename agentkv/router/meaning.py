@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agentkv.router.base import NONE, Candidate, Classification
-from agentkv.router.likeness import COLUMN_OF_MEANING, Likeness
+from agentkv.router.likeness import Library
 from agentkv.router.vectors import Vectors
 
 
@@ -15,16 +15,11 @@ class MeaningClassifier:
     version = "1"
 
     def __init__(self, vectors: Vectors, margin: float = 0.25) -> None:
-        self._vectors, self._margin = vectors, margin
         self.name = f"meaning+{vectors.embedder.name}"
-        self._of: tuple[Mapping[str, Candidate] | None, Likeness] = (None, Likeness({}, {}, vectors))
+        self._margin, self._library = margin, Library({}, vectors)
 
     def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         """See :class:`agentkv.router.base.Classifier`; scores are cosines."""
-        if candidates is not self._of[0] and candidates != self._of[0]:
-            self._of = (candidates, Likeness(candidates, {}, self._vectors))
-        likeness = self._of[1]
-        cosines = likeness.of(question)[:, COLUMN_OF_MEANING].tolist()
-        scores = {**dict(zip(likeness.labels, cosines, strict=True)), NONE: self._margin}
-        ranked = dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
-        return Classification(next(iter(ranked)), ranked, 0)
+        likeness = self._library.of(candidates)
+        cosines = likeness.meaning(question).tolist() if candidates else []
+        return Classification.best({**dict(zip(likeness.labels, cosines, strict=True)), NONE: self._margin})

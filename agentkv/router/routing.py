@@ -203,12 +203,6 @@ class Routing:
             known = load(self._store.root / ROUTER, self._router.fingerprint.id, f"{plain.name}/{plain.version}")
         return plain.with_learned(known.weights, known.labelled) if known else plain
 
-    def close_embedder(self) -> None:
-        """Give the memory of an embedder back that has any."""
-        close = getattr(self._vectors and self._vectors.embedder, "close", None)
-        if close is not None:
-            close()
-
     @property
     def vectors(self) -> Vectors | None:
         """The embedder's vectors, if there is an embedder."""

@@ -1,7 +1,7 @@
 """Vectors of texts that do not change: made once, kept in one file beside the store.
 
-Knows an embedder and a file of fixed-size rows: SHA-256 of a text, then its vector, a NumPy array that is loaded
-without pickle. A file that is damaged, or of another embedder, counts as none: its vectors are made again.
+Knows an embedder and a file of fixed-size rows, an array of plain numbers: SHA-256 of a text, then its vector. A file
+that is damaged, or of another embedder, counts as none: its vectors are made again.
 """
 
 from __future__ import annotations
