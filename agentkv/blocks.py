@@ -204,11 +204,9 @@ class Blocks:
         cancellation: Cancellation | None,
     ) -> tuple[Probe, Exactness]:
         fresh = greedy_hashes(self.engine, token, PROBE_STEPS, cancellation)
-        assembly = blobs.Assembly(state.layout, len(state.tokens))
-        for ref, raw in segments:
-            assembly.place(ref, raw)
+        whole = blobs.assembled(state.layout, len(state.tokens), segments)
         self.engine.clear()
-        self.engine.restore(State(state.tokens, state.layout, assembly.blob))
+        self.engine.restore(State(state.tokens, state.layout, whole))
         step = first_difference(fresh, greedy_hashes(self.engine, token, PROBE_STEPS, cancellation))
         if step is not None and not allow_inexact:
             raise InexactBlock(identity, step, PROBE_STEPS)

@@ -193,7 +193,7 @@ class Checkpoints:
 
     def _require_same_again(self, state: State, segments: list[tuple[SegmentRef, blobs.Blob]]) -> None:
         self._engine.clear()
-        self._engine.restore(State(state.tokens, state.layout, _assembled(state, segments)))
+        self._engine.restore(_cut_and_whole(state, segments))
         again = self._engine.capture()
         if not np.array_equal(again.blob, state.blob):
             raise NotKept("its state, restored, was not captured again as the same bytes")
@@ -211,11 +211,9 @@ class Checkpoints:
         ]
 
 
-def _assembled(state: State, segments: list[tuple[SegmentRef, blobs.Blob]]) -> blobs.Blob:
-    assembly = blobs.Assembly(state.layout, len(state.tokens))
-    for ref, raw in segments:
-        assembly.place(ref, raw)
-    return assembly.blob
+def _cut_and_whole(state: State, segments: list[tuple[SegmentRef, blobs.Blob]]) -> State:
+    """The state as it is when its segments are put together again."""
+    return State(state.tokens, state.layout, blobs.assembled(state.layout, len(state.tokens), segments))
 
 
 def run_self_test(engine: Engine, fingerprint_id: str, cancellation: Cancellation | None = None) -> SelfTest:
@@ -235,7 +233,7 @@ def run_self_test(engine: Engine, fingerprint_id: str, cancellation: Cancellatio
         segments = blobs.cut(state.blob, state.layout, length, blobs.cuts(0, length))
         fresh = greedy_hashes(engine, tokens[-1], SELF_TEST_STEPS, cancellation)
         engine.clear()
-        engine.restore(State(state.tokens, state.layout, _assembled(state, segments)))
+        engine.restore(_cut_and_whole(state, segments))
         again = np.array_equal(engine.capture().blob, state.blob)
         step = first_difference(fresh, greedy_hashes(engine, tokens[-1], SELF_TEST_STEPS, cancellation))
         if step is not None or not again:

@@ -233,8 +233,7 @@ class Engine(Protocol):
 
 def one_by_one(engine: Engine, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
     """:meth:`Engine.score_behind` in the live context, for engines and states that cannot do it at once."""
-    if not 0 < scored < len(tokens) - 1:
-        raise UsageError(f"of {len(tokens)} tokens, 1 to {len(tokens) - 2} can be scored, not {scored}")
+    check_scored(tokens, scored)
     found = []
     with engine.lock:
         for state in states:
@@ -243,3 +242,9 @@ def one_by_one(engine: Engine, states: Sequence[State], tokens: Sequence[int], s
             found.append(Scored(told, engine.extend(tokens[scored + 1 :])))
         engine.clear()
     return found
+
+
+def check_scored(tokens: Sequence[int], scored: int) -> None:
+    """Raise UsageError unless so many tokens behind the first can be scored, with one left to tell the logits."""
+    if not 0 < scored < len(tokens) - 1:
+        raise UsageError(f"of {len(tokens)} tokens, 1 to {len(tokens) - 2} can be scored, not {scored}")

@@ -12,7 +12,7 @@ state, unified cache, every cell owned by sequences 0 and 1). Not guaranteed: pi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -425,3 +425,11 @@ class Assembly:
             at += size
         if at != raw.nbytes:
             raise InvalidState("a segment that is too long for its positions")
+
+
+def assembled(layout: StateLayout, n_tokens: int, segments: Sequence[tuple[SegmentRef, Blob]]) -> Blob:
+    """The blob that all of a state's segments, as ``cut`` made them, give together."""
+    assembly = Assembly(layout, n_tokens)
+    for ref, raw in segments:
+        assembly.place(ref, raw)
+    return assembly.blob

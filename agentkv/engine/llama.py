@@ -25,7 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.engine import layout as blobs
-from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
+from agentkv.engine.base import (
+    Cancellation,
+    Counters,
+    Logits,
+    ModelInfo,
+    Sampling,
+    Scored,
+    State,
+    check_scored,
+    one_by_one,
+)
 from agentkv.engine.beside import Beside
 from agentkv.engine.fingerprint import llama_fingerprint
 from agentkv.engine.generate import check_ids, check_window
@@ -336,8 +346,7 @@ class LlamaEngine:
 
     def score_behind(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
         """See :class:`agentkv.Engine`. In one decode where the architecture allows it, in a second context."""
-        if not 0 < scored < len(tokens) - 1:
-            raise UsageError(f"of {len(tokens)} tokens, 1 to {len(tokens) - 2} can be scored, not {scored}")
+        check_scored(tokens, scored)
         with self._lock:
             self._open()
             check_ids(tokens, self.info.n_vocab)

@@ -15,14 +15,12 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from agentkv import fsio
 from agentkv.engine.base import Cancellation, Sampling
-from agentkv.errors import StoreError
 from agentkv.flywheel import values
 from agentkv.flywheel.errors import InvalidTask
 from agentkv.flywheel.solution import Program, Provenance, Text
 from agentkv.flywheel.source import program_in
-from agentkv.flywheel.task import Task
+from agentkv.flywheel.task import Task, read_file
 from agentkv.memory import AgentMemory
 
 INSTRUCTION = (
@@ -164,12 +162,7 @@ class FromFile:
     @classmethod
     def read(cls, path: Path) -> FromFile:
         """Read the file. Raises InvalidTask with the line."""
-        try:
-            data = fsio.read_regular(path, _FILE_BYTES)
-        except StoreError as error:
-            raise InvalidTask(path, error.message) from error
-        if data is None:
-            raise InvalidTask(path, "no such file")
+        data = read_file(path, _FILE_BYTES)
         entries: dict[str, tuple[Attempt, ...]] = {}
         for number, line in enumerate(data.split(b"\n"), 1):
             if line.strip():

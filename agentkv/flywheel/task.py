@@ -131,12 +131,7 @@ def read_tasks(path: Path) -> list[Task]:
 
     Raises InvalidTask with the line, also for an ``id`` or an identity that comes twice.
     """
-    try:
-        data = fsio.read_regular(path, _FILE_BYTES)
-    except StoreError as error:
-        raise InvalidTask(path, error.message) from error
-    if data is None:
-        raise InvalidTask(path, "no such file")
+    data = read_file(path, _FILE_BYTES)
     tasks: list[Task] = []
     lines: dict[str, int] = {}
     for number, line in _lines(data):
@@ -147,6 +142,17 @@ def read_tasks(path: Path) -> list[Task]:
             lines[key] = number
         tasks.append(task)
     return tasks
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """The bytes of a file of tasks or solutions, of at most ``limit``. Raises InvalidTask."""
+    try:
+        data = fsio.read_regular(path, limit)
+    except StoreError as error:
+        raise InvalidTask(path, error.message) from error
+    if data is None:
+        raise InvalidTask(path, "no such file")
+    return data
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
