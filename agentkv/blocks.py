@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from agentkv.errors import (
 from agentkv.hashing import block_id, sha256
 from agentkv.records import Exactness, Manifest, Probe, SegmentRef
 from agentkv.store.catalog import BlockStore
+from agentkv.tracing import NO_TRACING, Tracing
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,10 @@ class Deposit:
 
 
 class Blocks:
-    """The blocks of one engine in one store. Calls hold the engine's lock."""
+    """The blocks of one engine in one store. Calls hold the engine's lock. ``tracing`` makes the spans."""
 
-    def __init__(self, engine: Engine, store: BlockStore) -> None:
-        self.engine, self.store = engine, store
+    def __init__(self, engine: Engine, store: BlockStore, tracing: Tracing = NO_TRACING) -> None:
+        self.engine, self.store, self.tracing = engine, store, tracing
         self.fingerprint = engine.fingerprint()
         self._busy = False
 
@@ -127,8 +129,30 @@ class Blocks:
         if known is not None and (allow_inexact or known.exactness is not Exactness.INEXACT):
             return Deposit(known, created=False)
         check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
-        with self.exclusive():
-            return self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
+        with self.exclusive(), self.tracing.span("agentkv.deposit") as span:
+            deposit = self._read_prove_store(identity, tokens, parent, allow_inexact, cancellation)
+            if span.on:
+                span.set({"agentkv.block.id": identity, "agentkv.deposit.created": deposit.created})
+                span.set({"agentkv.deposit.tokens": len(tokens), "agentkv.exactness": deposit.manifest.exactness.value})
+            return deposit
+
+    def read(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> None:
+        """Read a block's own tokens behind the live context; what that took is noted in the store's turn log.
+
+        Raises WindowOverflow, Cancelled.
+        """
+        start = time.perf_counter()
+        self.engine.extend(tokens, cancellation)
+        self.count("deposit", read=len(tokens), read_ms=(time.perf_counter() - start) * 1e3)
+
+    def count(self, kind: str, **said: Any) -> None:
+        """A line in the store's turn log, see :class:`agentkv.store.turnlog.LoggedTurn`."""
+        self.store.turns.add(
+            kind=kind,
+            fingerprint_id=self.fingerprint.id,
+            model_sha256=str(self.fingerprint.content.get("model_sha256", "")),
+            **said,
+        )
 
     def is_of_unknown_hand(self, identity: str) -> bool:
         """Whether the block came in a pack without a trusted signature."""
@@ -157,7 +181,7 @@ class Blocks:
         else:
             self.graft(parent)
         watch.lap("parent")
-        self.engine.extend(tokens, cancellation)
+        self.read(tokens, cancellation)
         watch.lap("prefill")
         # 2. Capture and cut: at the parents' own cuts first, so that their segments are shared.
         state = self.engine.capture()

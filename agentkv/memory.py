@@ -33,9 +33,11 @@ from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned
 from agentkv.router.log import DecisionLog
 from agentkv.router.routing import Pick, Progress, Routing, Within
+from agentkv.router.weights import LOSE
 from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
 from agentkv.threads import Thread
+from agentkv.tracing import Telemetry, open_tracing, routed
 from agentkv.turn import TurnInProgress
 
 __all__ = ["DEFAULT_PREFIX", "AgentMemory", "Pick", "Within"]
@@ -57,7 +59,9 @@ class AgentMemory:
     text, read before every manual. ``fallback`` is what is done with a pick that is no live label; each decision is
     appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut so that, on a
     CPU, reading them turn by turn gives the bits of reading them at once, for up to 11 tokens more a turn; see
-    :func:`agentkv.checkpoints.divide`. Other keywords go to :class:`~agentkv.engine.settings.EngineSettings`.
+    :func:`agentkv.checkpoints.divide`. ``telemetry``: True for spans of OpenTelemetry, ``"content"`` for spans with
+    questions and answers, None to go by ``AGENTKV_OTEL``; see :mod:`agentkv.tracing`. Other keywords go to
+    :class:`~agentkv.engine.settings.EngineSettings`.
 
     >>> from agentkv import AgentMemory, FakeEngine
     >>> import tempfile
@@ -81,12 +85,14 @@ class AgentMemory:
         embedder: str | Path | Embedder | None = None,
         router_model: str | Path | Engine | None = None,
         one_pass: bool = False,
+        telemetry: Telemetry = None,
         **settings: Any,
     ) -> None:
+        tracing = open_tracing(telemetry)
         self.store = store if isinstance(store, BlockStore) else BlockStore(store)
         self.engine = _open_engine(model, settings)
         self.prefix = prefix
-        self.blocks = Blocks(self.engine, self.store)
+        self.blocks = Blocks(self.engine, self.store, tracing)
         self.checkpoints = Checkpoints(self.blocks)
         self._alignment = self.engine.alignment if one_pass else 1
         self._prompts = PromptBuilder(self.engine)
@@ -98,7 +104,7 @@ class AgentMemory:
             for given, opened in ((model, self.engine), (router_model, router), (embedder, meaning))
             if isinstance(given, str | Path)
         ]
-        router_blocks = None if router is None else Blocks(router, self.store)
+        router_blocks = None if router is None else Blocks(router, self.store, tracing)
         self.routing = Routing(self.blocks, classifier, fallback, decisions, meaning, router_blocks)
 
     def __enter__(self) -> AgentMemory:
@@ -222,16 +228,19 @@ class AgentMemory:
 
     def route(self, question: str) -> Decision:
         """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
-        with self.blocks.exclusive():
-            return self.routing.route(question)
+        with self.blocks.exclusive(), self.blocks.tracing.span("agentkv.route") as span:
+            decision = self.routing.route(question)
+            if span.on:
+                span.set(routed(decision))
+            return decision
 
-    def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
+    def learn(self, questions: Sequence[Labelled], progress: Progress | None = None, *, lose: float = LOSE) -> Learned:
         """Fit the router to labelled questions and keep what it learned beside the store, for this model.
 
-        ``progress`` is passed the questions as they are worked on. Raises UsageError for a classifier that does not
-        learn.
+        ``progress`` is passed the questions as they are worked on. ``lose``, 0 to 1: the share of them that may lose
+        their skill so that others, which none fits, get none. Raises UsageError for a classifier that does not learn.
         """
-        return self.routing.learn(questions, progress)
+        return self.routing.learn(questions, progress, lose=lose)
 
     def deposit_cards(self) -> int:
         """Store the router's cards that names of this model lack (after an import); how many were read."""
@@ -269,6 +278,7 @@ class AgentMemory:
         system: str = "",
         tools: Sequence[Schema] = (),
         keep: bool = False,
+        conversation: str = "",
     ) -> Turn:
         """Answer one question and return the turn's whole record.
 
@@ -279,10 +289,10 @@ class AgentMemory:
 
         ``question`` may be a whole conversation; what an earlier turn of it has kept is restored. ``keep`` keeps this
         turn's state, so that the next one, in whatever process, reads only its new tokens; where it cannot be kept, the
-        record says why (``not_kept``). Raises UnknownSkill, WindowOverflow (before anything is decoded), CorruptBlock,
-        InvalidGrammar, Cancelled.
+        record says why (``not_kept``). ``conversation``: its name, for spans alone. Raises UnknownSkill, WindowOverflow
+        (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
         """
-        turn = self._turn(question, skill, graft, system, tools, keep)
+        turn = self._turn(question, skill, graft, system, tools, keep, conversation)
         for _ in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             pass
         return turn.record()
@@ -302,9 +312,10 @@ class AgentMemory:
         system: str = "",
         tools: Sequence[Schema] = (),
         keep: bool = False,
+        conversation: str = "",
     ) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
-        turn = self._turn(question, skill, graft, system, tools, keep)
+        turn = self._turn(question, skill, graft, system, tools, keep, conversation)
         for piece in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             if piece.text:
                 yield piece.text
@@ -337,6 +348,7 @@ class AgentMemory:
         system: str,
         tools: Sequence[Schema],
         keep: bool,
+        conversation: str,
     ) -> TurnInProgress:
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
         return TurnInProgress(
@@ -346,6 +358,8 @@ class AgentMemory:
             build=lambda pick: self._divided(self.prompt(messages, pick, system=system, tools=tools), messages),
             graft=graft,
             checkpoints=self.checkpoints if keep else None,
+            conversation=conversation,
+            said=messages,
         )
 
     def _divided(self, prompt: Prompt, messages: Sequence[Message]) -> tuple[Division, tuple[str, ...]]:

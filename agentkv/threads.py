@@ -169,7 +169,8 @@ class Thread(Transcript):
             raise UsageError("the question holds text that is no valid Unicode")
         wanted = self._skill(skill)
         messages = [*self.messages, Message("user", text)]
-        for item in self._memory.stream(messages, skill=wanted, **{"keep": True, **how}):
+        settings = {"keep": True, "conversation": self.thread_id, **how}
+        for item in self._memory.stream(messages, skill=wanted, **settings):
             if isinstance(item, Turn):
                 self._append(text, item)
             yield item

@@ -6,7 +6,8 @@ answer: it costs no time to the first token, and what goes wrong with it is told
 is cancelled, or whose stream is not read to its end, keeps nothing.
 
 Every figure of the record is taken here: tokens from the engine's counters around the decode calls, milliseconds by
-stage, SHA-256 over the logits of every step. Refuses to know names, manuals and classifiers.
+stage, SHA-256 over the logits of every step. A turn that has read its prompt is counted in the store's turn log, also
+if its stream is not read to its end. Refuses to know names, manuals and classifiers.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from agentkv.blocks import Blocks
 from agentkv.checkpoints import Checkpoints, Division, NotKept
 from agentkv.engine.base import Cancellation, Logits, Piece, Sampling, State
 from agentkv.engine.generate import check_window, generate
+from agentkv.engine.prompt import Message
 from agentkv.errors import AgentKVError, InvalidState, NativeRefusal, StoreError, UnknownBlock, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import Decision, Manifest, Timings, TokenCounts, Turn
+from agentkv.tracing import Span, Value, messages, routed
 
 
 class TurnInProgress:
     """One turn. ``decide`` picks a name or none for the question, ``build`` makes the ids behind it, and stop strings.
 
-    ``checkpoints``: where the conversation's state is to be kept; None to keep nothing.
+    ``checkpoints``: where the conversation's state is to be kept; None to keep nothing. ``conversation``, its name, and
+    ``said``, its messages, are for spans alone.
     """
 
     def __init__(
@@ -41,16 +45,18 @@ class TurnInProgress:
         build: Callable[[str | None], tuple[Division, tuple[str, ...]]],
         graft: bool,
         checkpoints: Checkpoints | None = None,
+        conversation: str = "",
+        said: Sequence[Message] = (),
     ) -> None:
         if not question.strip():
             raise UsageError("the question is empty")
         self._blocks, self._question, self._decide, self._build, self._graft = blocks, question, decide, build, graft
-        self._checkpoints = checkpoints
+        self._checkpoints, self._conversation, self._said = checkpoints, conversation, said
         self._states: list[tuple[int, State]] = []
         self._texts: list[str] = []
         self._ids: list[int] = []
         self._logprobs: list[float] = []
-        self._finish = "length"
+        self._finish: str | None = None
         self._digest = hashlib.sha256()
         self._ms = {"route": 0.0, "restore": 0.0, "prefill": 0.0, "generate": 0.0, "keep": 0.0}
         self._block: Manifest | None = None
@@ -59,6 +65,7 @@ class TurnInProgress:
         self._checkpoint: str | None = None
         self._deposited = 0
         self._not_kept: str | None = None
+        self._captured_ms = 0.0
 
     def run(
         self,
@@ -69,10 +76,16 @@ class TurnInProgress:
         cancellation: Cancellation | None,
         logprobs: bool = False,
     ) -> Iterator[Piece]:
-        engine = self._blocks.engine
-        with self._blocks.exclusive():
+        engine, tracing = self._blocks.engine, self._blocks.tracing
+        with self._blocks.exclusive(), tracing.span(f"chat {engine.info.name}") as span:
+            self._span = span
+            if span.on:
+                span.set(self._asked(max_new, sampling or Sampling(), tracing.content))
             # 1. Route.
-            self._decision = self._decide(self._question)
+            with self._stage("route") as stage:
+                self._decision = self._decide(self._question)
+                if stage.on:
+                    stage.set(routed(self._decision))
             self._ms["route"] = self._decision.ms
             # 2. Build the ids; nothing is decoded unless everything fits.
             division, stops = self._build(self._decision.pick)
@@ -84,45 +97,66 @@ class TurnInProgress:
             self._first = sha256(logits.data)
             self._restored = engine.counters.restored - before[0]
             self._prefilled = engine.counters.decoded - before[1]
-            # 4. Generate.
-            start = time.perf_counter()
-            for piece in generate(
-                engine,
-                logits,
-                max_new=max_new,
-                sampling=sampling,
-                stop=(*stops, *stop),
-                grammar=grammar,
-                logprobs=logprobs,
-                cancellation=cancellation,
-                observe=lambda step: self._digest.update(step.data),
-            ):
-                self._keep(piece)
-                yield piece
-            self._ms["generate"] = (time.perf_counter() - start) * 1e3
-            # 5. Keep what the next turn can go on from.
-            start = time.perf_counter()
-            self._keep_states(division, cancellation)
-            self._ms["keep"] = (time.perf_counter() - start) * 1e3
+            try:
+                # 4. Generate.
+                with self._stage("generate"):
+                    for piece in generate(
+                        engine,
+                        logits,
+                        max_new=max_new,
+                        sampling=sampling,
+                        stop=(*stops, *stop),
+                        grammar=grammar,
+                        logprobs=logprobs,
+                        cancellation=cancellation,
+                        observe=lambda step: self._digest.update(step.data),
+                    ):
+                        self._keep(piece)
+                        yield piece
+                # 5. Keep what the next turn can go on from.
+                if self._checkpoints is not None:
+                    with self._stage("keep"):
+                        self._keep_states(self._checkpoints, division, cancellation)
+            finally:
+                self._count()
+                if span.on:
+                    span.set(self._done(tracing.content))
+
+    @contextlib.contextmanager
+    def _stage(self, name: str) -> Iterator[Span]:
+        start = time.perf_counter()
+        try:
+            with self._span.child(f"agentkv.{name}") as span:
+                yield span
+        finally:
+            self._ms[name] = (time.perf_counter() - start) * 1e3
 
     def _read(self, division: Division, cancellation: Cancellation | None) -> Logits:
         engine, parts = self._blocks.engine, division.parts
-        start = time.perf_counter()
-        done = self._restore(division)
-        if not done:
-            engine.clear()
-        self._not_restored = self._passed_over or self._reason(done, len(division.blocks))
-        self._ms["restore"] = (time.perf_counter() - start) * 1e3
-        start = time.perf_counter()
-        for index in range(done, len(parts)):
-            logits = engine.extend(parts[index], cancellation)
-            wanted = index < len(division.blocks) or index == len(parts) - 1 or index + 1 in self._damaged
-            if self._checkpoints is not None and wanted:
-                self._states.append((index + 1, engine.capture()))
-        if division.rest:
-            logits = engine.extend(division.rest, cancellation)
-        self._ms["prefill"] = (time.perf_counter() - start) * 1e3
+        with self._stage("restore") as stage:
+            done = self._restore(division)
+            if not done:
+                engine.clear()
+            self._not_restored = self._passed_over or self._reason(done, len(division.blocks))
+            if stage.on:
+                restored = sum(map(len, parts[:done]))
+                stage.set({"agentkv.block.id": self._block_id, "agentkv.tokens.restored": restored})
+        with self._stage("prefill") as stage:
+            for index in range(done, len(parts)):
+                logits = engine.extend(parts[index], cancellation)
+                wanted = index < len(division.blocks) or index == len(parts) - 1 or index + 1 in self._damaged
+                if self._checkpoints is not None and wanted:
+                    self._capture(index + 1)
+            if division.rest:
+                logits = engine.extend(division.rest, cancellation)
+            if stage.on:
+                stage.set({"agentkv.tokens.prefilled": division.total - sum(map(len, parts[:done]))})
         return logits
+
+    def _capture(self, n: int) -> None:
+        start = time.perf_counter()
+        self._states.append((n, self._blocks.engine.capture()))
+        self._captured_ms += (time.perf_counter() - start) * 1e3
 
     def _restore(self, division: Division) -> int:
         """Restore the longest chain that leaves a token to read; of how many parts it is."""
@@ -158,9 +192,7 @@ class TurnInProgress:
                 if store.exists(identity):
                     store.used(identity)
 
-    def _keep_states(self, division: Division, cancellation: Cancellation | None) -> None:
-        if self._checkpoints is None:
-            return
+    def _keep_states(self, checkpoints: Checkpoints, division: Division, cancellation: Cancellation | None) -> None:
         if not division.pieces:
             self._not_kept = "the model's template does not show where an answer begins"
         elif not self._states:  # read before, and kept
@@ -168,7 +200,7 @@ class TurnInProgress:
         ends = [0, *accumulate(map(len, division.parts))]
         try:
             for n, state in self._states:
-                created = self._checkpoints.keep(division.parts[:n], state, cancellation)
+                created = checkpoints.keep(division.parts[:n], state, cancellation)
                 if n == len(division.parts) and division.pieces:
                     self._checkpoint = self._blocks.ids_of(division.parts)[-1]
                     self._deposited = ends[n] - self._restored if created else 0
@@ -195,14 +227,69 @@ class TurnInProgress:
         if piece.finish is not None:
             self._finish = piece.finish
 
+    @property
+    def _block_id(self) -> str | None:
+        return self._block.block_id if self._block else None
+
+    def _count(self) -> None:
+        """A line in the store's turn log."""
+        self._blocks.count(
+            "turn",
+            skill=self._decision.pick,
+            block_id=self._block_id,
+            graft=self._graft,
+            restored=self._restored,
+            read=self._prefilled,
+            generated=len(self._ids),
+            route_ms=self._ms["route"],
+            restore_ms=self._ms["restore"],
+            read_ms=max(0.0, self._ms["prefill"] - self._captured_ms),
+            generate_ms=self._ms["generate"],
+            keep_ms=self._ms["keep"],
+        )
+
+    def _asked(self, max_new: int, sampling: Sampling, content: bool) -> dict[str, Value | None]:
+        """What a span tells of the request."""
+        drawn = sampling.temperature > 0
+        return {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "agentkv",
+            "gen_ai.request.model": self._blocks.engine.info.name,
+            "gen_ai.request.max_tokens": max_new,
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.request.top_p": sampling.top_p if drawn else None,
+            "gen_ai.request.top_k": sampling.top_k or None if drawn else None,
+            "gen_ai.request.seed": sampling.seed if drawn else None,
+            "gen_ai.conversation.id": self._conversation or None,
+            "gen_ai.input.messages": messages((m.role, m.content) for m in self._said) if content else None,
+        }
+
+    def _done(self, content: bool) -> dict[str, Value | None]:
+        """What a span tells of the rest; of a turn that ended early, what there is."""
+        finish = "stop" if self._finish == "stop_string" else self._finish
+        said = [("assistant", "".join(self._texts).strip())]
+        return {
+            "gen_ai.response.finish_reasons": [finish] if finish else None,
+            "gen_ai.usage.input_tokens": self._restored + self._prefilled,
+            "gen_ai.usage.output_tokens": len(self._ids),
+            "gen_ai.usage.cache_read.input_tokens": self._restored,
+            "gen_ai.usage.cache_creation.input_tokens": self._deposited,
+            "gen_ai.output.messages": messages(said, finish) if content else None,
+            "agentkv.skill": self._decision.pick,
+            "agentkv.block.id": self._block_id,
+            "agentkv.exactness": self._block.exactness.value if self._block else None,
+            "agentkv.restored_whole": self._not_restored is None,
+            "agentkv.checkpoint.id": self._checkpoint,
+        }
+
     def record(self) -> Turn:
         """The turn's record, once it has run to its end."""
         return Turn.model_validate(
             {
                 "text": "".join(self._texts).strip(),
-                "finish": self._finish,
+                "finish": self._finish or "length",
                 "decision": self._decision,
-                "block_id": self._block.block_id if self._block else None,
+                "block_id": self._block_id,
                 "exactness": self._block.exactness if self._block else None,
                 "not_restored": self._not_restored,
                 "tokens": TokenCounts(restored=self._restored, prefilled=self._prefilled, generated=len(self._ids)),

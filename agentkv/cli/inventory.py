@@ -126,11 +126,15 @@ def model_name(fingerprint: Fingerprint) -> str:
 
 
 def _model_of(content: Mapping[str, object]) -> str:
-    from agentkv.engine.models import CATALOGUE
-
-    digest = str(content.get("model_sha256", ""))
     if content.get("engine") == "fake":
         return "fake"
+    return model_of_digest(str(content.get("model_sha256", "")))
+
+
+def model_of_digest(digest: str) -> str:
+    """The catalogue's name of the model of that SHA-256, else the digest's start."""
+    from agentkv.engine.models import CATALOGUE
+
     return next((entry.name for entry in CATALOGUE.values() if entry.sha256 == digest), digest[:12] or "?")
 
 

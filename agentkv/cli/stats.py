@@ -1,12 +1,16 @@
-"""``agentkv stats``: what a store holds and what that takes. Loads no model and reads no state."""
+"""``agentkv stats``: what a store holds, what that takes, what it saved. Loads no model and reads no state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
-from agentkv.cli import options
+import typer
+
+from agentkv.cli import options, saved
 from agentkv.cli.output import count, finish, size, table
+from agentkv.errors import StoreReadError
 
 if TYPE_CHECKING:
     from agentkv.cli.inventory import Survey
@@ -18,10 +22,29 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-def stats(store: options.Store = None, as_json: options.Json = False) -> None:
-    """Count blocks and bytes: what is shared, what compression saves, what is used, what could go."""
+def stats(
+    by: Annotated[
+        saved.By | None, typer.Option("--by", help="What was saved, by day (UTC), by skill or by restored block.")
+    ] = None,
+    since: Annotated[
+        datetime | None, typer.Option(metavar="DATE", formats=["%Y-%m-%d"], help="Turns from that day on (UTC).")
+    ] = None,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Count blocks and bytes: what is shared, what compression saves, what is used, what could go, what was saved.
+
+    Tokens saved are those restored instead of read. Seconds saved are an estimate: restored tokens times what reading
+    a token took in this store, less what restoring took.
+    """
     from agentkv.cli.inventory import survey
 
+    day = "" if since is None else f"{since:%Y-%m-%d}"
+    if by is not None:
+        with options.open_store(store) as opened:
+            grouped = saved.record(opened, by, day)
+        finish(grouped, as_json, lambda: saved.show(grouped))
+        return
     with options.open_store(store) as opened:
         failures: list[AgentKVError] = []
         names = opened.names(on_error=failures.append)
@@ -32,11 +55,17 @@ def stats(store: options.Store = None, as_json: options.Json = False) -> None:
             "blocks": _blocks(opened, found, names),
             "models": _models(found, names),
             "bytes": _bytes(opened, found),
+            "disk": _disk(opened, found),
             "budget": _budget(opened, found),
             "leftovers": None if failures else _leftovers(opened, found, names),
             "quarantine": _quarantine(opened),
             "recent": _recent(found, uses, names),
+            "saved": None,
         }
+        try:
+            record["saved"] = saved.total(opened, day)
+        except StoreReadError as error:
+            failures.append(error)
     finish(record, as_json, lambda: _show(record), failures)
 
 
@@ -85,6 +114,34 @@ def _size_of(store: BlockStore) -> int:
     from agentkv.store.uses import USES
 
     return tree_bytes(store.root / USES)
+
+
+def _disk(store: BlockStore, found: Survey) -> dict[str, Any]:
+    """Bytes of every part of the store's folder, the whole of it, and each database of an adapter."""
+    from agentkv.store.adapters import ADAPTERS
+    from agentkv.store.findings import tree_bytes
+    from agentkv.store.uses import USES
+
+    parts = {"segments": found.usage.stored + sum(found.unneeded.values())}
+    for path in sorted(store.root.iterdir()):
+        if path.name != "segments":
+            name = "uses" if path.name.startswith(USES) else path.name if path.name in _PARTS else "rest"
+            parts[name] = parts.get(name, 0) + tree_bytes(path)
+    folder = store.root / ADAPTERS
+    databases = {path.name: tree_bytes(path) for path in sorted(folder.iterdir())} if folder.is_dir() else {}
+    return {"total": sum(parts.values()), "parts": parts, "adapters": databases}
+
+
+_BESIDE = {
+    "documents": "documents",
+    "threads": "conversations",
+    "flywheel": "solutions",
+    "adapters": "adapters",
+    "decisions": "the router's log",
+    "router": "what the router learned",
+    "turns": "the turn log",
+}
+_PARTS = {*_BESIDE, "manifests", "ancestors", "names", "texts", "quarantine", "tmp"}
 
 
 def _budget(store: BlockStore, found: Survey) -> dict[str, int | None]:
@@ -145,6 +202,7 @@ def _show(record: dict[str, Any]) -> None:
         ("shared", f"{size(of['saved_by_sharing'])} saved{_percent(of['saved_by_sharing'], of['states'])}"),
         ("compressed", _compressed(of)),
         ("on disk", f"{size(of['stored'])} of segments, {_rest(of)}"),
+        *_beside_rows(record["disk"]),
         ("budget", _budget_line(record["budget"])),
         ("left over", _left_line(record["leftovers"])),
     ]
@@ -152,6 +210,7 @@ def _show(record: dict[str, Any]) -> None:
     if aside["files"]:
         text = f"{count(aside['files'], 'file')}, {size(aside['bytes'])}; `agentkv gc --quarantine` deletes them"
         rows += [("quarantine", text)]
+    rows += [("saved", saved.line(record["saved"]))] if record["saved"] else []
     recent = record["recent"]
     rows += [("used last", _used(recent["most"]))]
     rows += [("long unused", _used(recent["least"]))] if recent["least"] != recent["most"][::-1] else []
@@ -184,6 +243,15 @@ def _compressed(of: dict[str, int]) -> str:
 
 def _rest(of: dict[str, int]) -> str:
     return f"{size(of['manifests'])} of manifests, {size(of['texts'])} of texts, {size(of['uses'])} of use counts"
+
+
+def _beside_rows(disk: dict[str, Any]) -> list[tuple[str, str]]:
+    """What other parts keep beside the blocks, largest first, and the whole folder."""
+    parts = {name: disk["parts"].get(name, 0) for name in _BESIDE}
+    largest = sorted((name for name in parts if parts[name]), key=lambda name: -parts[name])
+    told = ", ".join(f"{size(parts[name])} of {_BESIDE[name]}" for name in largest)
+    rows = [("beside", told)] if told else []
+    return [*rows, ("in all", f"{size(disk['total'])} in the store's folder")]
 
 
 def _budget_line(budget: dict[str, int | None]) -> str:

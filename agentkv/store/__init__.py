@@ -21,6 +21,8 @@ catalog.py           BlockStore: blocks, names, marks                    <- what
 │   ├── solutions.py     the flywheel
 │   └── threadlog.py     conversations
 ├── uses.py          hits and last use
+├── turnlog.py       what turns restored and read
+│   └── lines.py         a log of lines that rotates, also the router's
 ├── workers.py       threads
 ├── segments.py      SegmentStore protocol, FileSegmentStore
 │   └── codec.py     raw bytes <-> stored payload (byte planes, zstd)

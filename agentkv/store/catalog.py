@@ -38,6 +38,7 @@ from agentkv.store.format import Limits, Malformed
 from agentkv.store.marker import locate, open_root, require_marker
 from agentkv.store.repair import Repaired
 from agentkv.store.segments import FileSegmentStore, SegmentStore
+from agentkv.store.turnlog import TurnLog
 from agentkv.store.uses import USES, Uses
 from agentkv.store.workers import Workers
 
@@ -77,7 +78,8 @@ class BlockStore(Bounded):
     ``once`` (a file's digest is checked once per process and file identity) or ``always``. ``cache_bytes``
     bounds ``cache``, which is the caller's to fill. ``budget_bytes`` bounds what is on disk, instead of the
     store's own setting; ``evicted`` lists what this object's deposits have made go for it, for the caller to
-    tell and clear. ``segments`` is another home for segment bytes than the directory. What a crash of another
+    tell and clear. ``segments`` is another home for segment bytes than the directory. ``turn_log``: whether
+    ``turns`` counts turns, without any text (None: unless ``AGENTKV_TURN_LOG`` is 0). What a crash of another
     process has left half-written is removed now, unless somebody else is at work here. Raises StoreUnusable,
     StoreFormatError, UsageError.
 
@@ -99,11 +101,13 @@ class BlockStore(Bounded):
         budget_bytes: int | None = None,
         limits: Limits | None = None,
         segments: SegmentStore | None = None,
+        turn_log: bool | None = None,
     ) -> None:
         check_budget(budget_bytes)
         self.limits = Limits() if limits is None else limits
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
+        self.turns = TurnLog(self.root, turn_log)
         how: Any = {"codec": codec, "level": level, "verify": verify}
         files = FileSegmentStore(self.root / "segments", temporaries=self.root / TEMPORARIES, **how)
         self.segments: SegmentStore = files if segments is None else segments

@@ -25,7 +25,7 @@ from agentkv.records import SegmentRef
 from agentkv.store.adapters import ADAPTERS, DATABASE_SUFFIX, fault
 from agentkv.store.annexes import ANNEXES, Annex
 from agentkv.store.deposit import distinct
-from agentkv.store.files import DECISIONS, ROUTER, SETTINGS, StoreFiles
+from agentkv.store.files import DECISIONS, ROUTER, SETTINGS, TURNS, StoreFiles
 from agentkv.store.findings import (
     DAMAGE,
     Finding,
@@ -283,10 +283,10 @@ class _Check:
         folders = {files.temporaries, files.quarantine, files.root / "segments"}
         folders |= {folder.root for folder in (files.manifests, files.names, files.texts, files.pins, files.imports)}
         folders |= {files.ancestors.root, files.selftests.root}
-        of_router = {files.root / DECISIONS, files.root / ROUTER}
+        logs = {files.root / DECISIONS, files.root / ROUTER, files.root / TURNS}
         for path, info in self._listing.entries(files.root):
-            if path in of_router and stat.S_ISDIR(info.st_mode):
-                self._of_router(path)
+            if path in logs and stat.S_ISDIR(info.st_mode):
+                self._of_logs(path)
                 continue
             if path == files.root / ADAPTERS and stat.S_ISDIR(info.st_mode):
                 self._of_adapters(path)
@@ -303,8 +303,8 @@ class _Check:
         for _ in self._listing.entries(files.quarantine):  # only that it is a folder: what is in it is nobody's
             break
 
-    def _of_router(self, folder: Path) -> None:
-        """The router's files are called as it likes; only what is no file is not its own."""
+    def _of_logs(self, folder: Path) -> None:
+        """Files called as the router, or the log of turns, likes; only what is no file is not its own."""
         for path, info in self._listing.entries(folder):
             if not stat.S_ISREG(info.st_mode):
                 self._listing.foreign(path)

@@ -21,8 +21,8 @@ from agentkv.store.segments import SegmentStore
 R = TypeVar("R")
 
 TEMPORARIES, QUARANTINE = "tmp", "quarantine"
-DECISIONS, ROUTER = "decisions", "router"
-"""The router's log, and what it has learned; nothing of the store reads them."""
+DECISIONS, ROUTER, TURNS = "decisions", "router", "turns"
+"""The router's log, what it has learned, the log of turns; nothing of the store reads them."""
 SETTINGS = "agentkv-settings.json"
 
 

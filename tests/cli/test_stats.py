@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,112 @@ def test_uses(filled: Run) -> None:
     recent = record(filled("stats", "--json"))["recent"]
     assert [(row["name"], row["hits"]) for row in recent["most"]] == [("fees", 1)]
     assert recent["never"] == 1
+
+
+def test_what_was_saved(filled: Run, store: Path) -> None:
+    restored = [record(filled("ask", "what is the fee", "--skill", "fees", "--json"))["tokens"] for _ in range(2)]
+    restored.append(record(filled("ask", "when is the train", "--skill", "release", "--json"))["tokens"])
+    with AgentMemory(store, FakeEngine()) as memory:
+        alone = memory.ask("who are you", skill=None, graft=False, max_new=2).tokens
+    found = record(filled("stats", "--json"))["saved"]
+    assert (found["turns"], found["turns_restored"], found["hit_rate"]) == (4, 3, 0.75)
+    assert found["tokens_restored"] == sum(tokens["restored"] for tokens in restored)
+    assert found["tokens_read"] == sum(tokens["prefilled"] for tokens in restored) + alone.prefilled
+    assert (found["turns_asked_to_read"], found["turns_without_estimate"], found["since"]) == (1, 0, None)
+    (reading,) = found["reading"]
+    estimate = found["tokens_restored"] * reading["ms_a_token"] / 1e3 - found["restore_seconds"]
+    assert found["seconds_saved"] == pytest.approx(estimate)
+    by = record(filled("stats", "--by", "skill", "--json"))
+    rows = {row["skill"]: (row["turns"], row["turns_restored"], row["tokens_restored"]) for row in by["rows"]}
+    fees = sum(tokens["restored"] for tokens in restored[:2])
+    assert rows == {"fees": (2, 2, fees), "release": (1, 1, restored[2]["restored"]), None: (1, 0, 0)}
+    assert by["total"] == {key: found[key] for key in by["total"]}
+
+
+def test_blocks_are_called_by_their_names_or_by_what_they_are(filled: Run, store: Path) -> None:
+    filled("ask", "what is the fee", "--skill", "fees")
+    with AgentMemory(store, FakeEngine()) as memory:
+        memory.ask("who are you", skill=None, max_new=2)
+        prefix = next(block_id for block_id in memory.store.block_ids() if memory.store.children(block_id))
+        thread = memory.thread("one")
+        thread.ask("hello", skill=None, max_new=2)
+        thread.ask("hello again", skill=None, max_new=2)
+        memory.ask("gone", skill="release", max_new=2)
+    assert filled("rm", "release").exit_code == 0
+    rows = record(filled("stats", "--by", "block", "--json"))["rows"]
+    called = {row["called"]: row["tokens_restored"] for row in rows}
+    assert called.pop("fees") > 0
+    assert called.pop(f"prefix {prefix[:12]}") > 0
+    (other, gone) = sorted(called, key=lambda name: name.endswith("gone"))
+    assert other.startswith("conversation ")
+    assert gone.endswith(", gone")
+
+
+def test_days_and_since(filled: Run, store: Path) -> None:
+    filled("ask", "what is the fee", "--skill", "fees")
+    log = store / "turns" / "turns.jsonl"
+    today = record(filled("stats", "--by", "day", "--json"))["rows"][0]["day"]
+    turns = [line for line in log.read_text().splitlines() if '"kind":"turn"' in line]
+    with log.open("a") as file:
+        file.write(turns[0].replace(today, "2026-01-31") + "\n")
+    assert [row["day"] for row in record(filled("stats", "--by", "day", "--json"))["rows"]] == ["2026-01-31", today]
+    since = record(filled("stats", "--by", "day", "--since", "2026-02-01", "--json"))
+    assert [row["day"] for row in since["rows"]] == [today]
+    assert (since["since"], since["oldest"][:10], since["total"]["turns"]) == ("2026-02-01", "2026-01-31", 1)
+    assert record(filled("stats", "--since", "2026-02-01", "--json"))["saved"]["turns"] == 1
+    screen = filled("stats", "--by", "day").stdout
+    assert "2026-01-31" in screen
+    assert "saved: tokens restored, times what reading a token took here" in screen
+    assert "no turn on record since 2200-01-01" in filled("stats", "--by", "day", "--since", "2200-01-01").stdout
+
+
+@pytest.mark.parametrize("arguments", [["--by", "week"], ["--since", "yesterday"]])
+def test_what_cannot_be_asked_for_is_refused(filled: Run, arguments: list[str]) -> None:
+    assert filled("stats", *arguments).exit_code == 2
+
+
+def test_a_store_without_turns(filled: Run) -> None:
+    found = record(filled("stats", "--json"))["saved"]
+    assert (found["turns"], found["hit_rate"], found["seconds_saved"], found["oldest"]) == (0, None, 0, None)
+    assert "no turn on record" in filled("stats").stdout
+    for by in ("day", "skill", "block"):
+        assert filled("stats", "--by", by).stdout == "no turn on record\n"
+
+
+def test_a_store_of_an_older_version(run: Run, store: Path) -> None:
+    shutil.copytree(Path(__file__).resolve().parents[1] / "data" / "store-v1", store)
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    found = record(run("stats", "--json"))
+    assert (found["saved"]["turns"], found["blocks"]["all"], found["disk"]["parts"].get("turns")) == (0, 7, None)
+    assert run("stats").exit_code == 0
+    assert run("stats", "--by", "day").stdout == "no turn on record\n"
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_log_that_cannot_be_read_is_an_error_beside_the_rest(filled: Run, store: Path) -> None:
+    shutil.rmtree(store / "turns")
+    (store / "turns").symlink_to("/etc")
+    result = filled("stats", "--json")
+    found = record(result)
+    assert (result.exit_code, found["error"]["type"], found["saved"]) == (46, "StoreReadError", None)
+    assert found["blocks"]["all"] == 6
+
+
+def test_the_disk_is_all_of_the_folder(filled: Run, store: Path, skills: Path) -> None:
+    filled("ask", "what is the restocking fee")
+    filled("docs", "add", skills, "--tokens", 128, "--overlap", 0)
+    with AgentMemory(store, FakeEngine()) as memory:
+        memory.thread("one").ask("hello", skill=None, max_new=2)
+    (store / "adapters").mkdir()
+    (store / "adapters" / "langchain-cache.sqlite").write_bytes(bytes(4000))
+    disk = record(filled("stats", "--json"))["disk"]
+    assert disk["total"] == sum(disk["parts"].values()) == below(store)
+    for part in ("segments", "manifests", "documents", "threads", "decisions", "turns", "adapters"):
+        assert disk["parts"][part] == below(store / part) > 0, part
+    assert disk["adapters"] == {"langchain-cache.sqlite": 4000}
+    screen = filled("stats").stdout
+    for part in ("of documents", "4 kB of adapters", "of conversations", f"{size(disk['total'])} in the store's"):
+        assert part in screen, part
 
 
 def test_the_screen(filled: Run, store: Path) -> None:

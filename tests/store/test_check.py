@@ -290,8 +290,8 @@ def test_a_text_that_nobody_needs_any_more_is_not_missing(store: BlockStore, mon
     assert not store.files.texts.path(sha256(b"text 2")).exists()
 
 
-def test_the_routers_files_are_the_stores(store: BlockStore) -> None:
-    for folder, file in (("decisions", "2026-01.jsonl"), ("router", "ab" * 32 + ".json")):
+def test_the_logs_and_the_routers_files_are_the_stores(store: BlockStore) -> None:
+    for folder, file in (("decisions", "x.jsonl"), ("router", "ab" * 32 + ".json"), ("turns", "turns-000001.jsonl")):
         (store.root / folder).mkdir()
         (store.root / folder / file).write_bytes(b"{}")
     assert check(store.files).findings == ()
