@@ -14,10 +14,13 @@ MODULES = [
     "agentkv.engine.fake",
     "agentkv.store.catalog",
     "agentkv.bench.grading",
+    "agentkv.bench.results",
     "langchain_agentkv.byte_store",
     "langchain_agentkv.cache",
     "langchain_agentkv.langgraph_store",
     "langchain_agentkv.middleware",
+    "langchain_agentkv.retriever",
+    "langchain_agentkv.search_tool",
 ]
 
 

@@ -67,6 +67,20 @@ def test_a_thread_is_resumed_in_a_new_process() -> None:
     assert new < 100
 
 
+def test_documents_are_found_asked_and_cited() -> None:
+    out = run("06_documents.py")
+    assert "found: refund-policy/SKILL.md > Refund policy > Fees" in out
+    assert "  12%\n" in out
+    assert all(
+        int(restored) > int(read) > 0 for restored, read in re.findall(r"(\d+) tokens restored, (\d+) read", out)
+    )
+    assert len(re.findall(r"retriever: .*SKILL.md window \d+, score", out)) == 2
+    cited = re.search(r"search_documents: 12%\n\n\"(.*)\"\n.*SKILL.md > .*, bytes (\d+) to (\d+)\n", out)
+    assert cited is not None
+    source = (REPOSITORY / "skills" / "refund-policy" / "SKILL.md").read_bytes()
+    assert source[int(cited[2]) : int(cited[3])].decode() == cited[1]
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_short_and_says_how_it_is_run(example: Path) -> None:
     text = example.read_text(encoding="utf-8")

@@ -1,14 +1,17 @@
 """Calls read from an answer, piece by piece, in the form in which the model was taught to write them.
 
 Text is passed on as it comes; a call only when it is whole, so that half a call is never taken for one. Knows the
-form and JSON; whether a tool of that name exists is for others to say.
+form and JSON; whether a tool of that name exists is for others to say, except for bare calls (``bare.py``), which are
+looked for only where names are given.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from agentkv.engine.bare import BareCalls
 from agentkv.engine.grammar import mark
 from agentkv.engine.tools import CallForm, ToolCall
 
@@ -27,12 +30,16 @@ Part = str | ToolCall | BrokenCall
 
 
 class CallReader:
-    """Takes an answer's text in pieces of any length; gives text and whole calls, in order."""
+    """Takes an answer's text in pieces of any length; gives text and whole calls, in order.
 
-    def __init__(self, form: CallForm) -> None:
+    ``bare``: names of tools whose calls are also read where the answer begins with one as bare JSON.
+    """
+
+    def __init__(self, form: CallForm, bare: Collection[str] = ()) -> None:
         self._form, self._mark = form, mark(form)
         self._held = ""
         self._in_call = False
+        self._bare = BareCalls(bare) if bare else None
 
     def feed(self, piece: str) -> list[Part]:
         """What can be said now."""
@@ -45,14 +52,30 @@ class CallReader:
     def finish(self) -> list[Part]:
         """What is left at the end of the answer."""
         held, self._held = self._held, ""
+        bare = None
+        if self._bare is not None:
+            self._bare.finish()
+            held, bare = held[self._bare.eaten :], self._bare.name
         if not held:
             return []
+        if bare is not None:
+            return [BrokenCall(held, bare)]
         return [BrokenCall(held, self._name(held))] if self._in_call else [held]
 
     def _next(self) -> Part | None:
         if self._in_call:
             return self._call()
         before, found, after = self._held.partition(self._mark)
+        if self._bare is not None:
+            whole = self._bare.read(self._held, len(before) + len(found))
+            if whole is not None:
+                call, n = whole
+                self._held = self._held[n:]
+                return call
+            if self._bare.begun or (self._bare.open and not found):
+                return None
+            eaten = min(self._bare.eaten, len(before))
+            self._held, self._bare, before = self._held[eaten:], None, before[eaten:]
         if found:
             self._held, self._in_call = found + after, True
             return before or self._call()

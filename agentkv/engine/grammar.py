@@ -5,7 +5,8 @@ patterns, lengths and formats, at last the schema itself, so that any JSON objec
 hold is for their reader to check. No schema is refused.
 
 An answer that *may* call is one grammar too, not a lazy one: free text in which the mark that opens a call cannot
-stand, or calls, or text and then calls. The model decides at each token, and a call once begun has to be whole.
+stand, or calls, or text and then calls. The model decides at each token, and a call once begun has to be whole. Text
+that begins as a bare call does (``bare.py``) is bound likewise from where its arguments open.
 
 Knows JSON schemas and GBNF. Knows nothing of templates; loads the native library for its converter only when asked.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from agentkv.engine.bare import FENCE, WHITE, Node, automaton, can_be_bare
 from agentkv.engine.base import Engine, Sampling
 from agentkv.engine.tools import CallForm
 from agentkv.errors import InvalidGrammar
@@ -88,10 +90,12 @@ def _root(form: CallForm, wanted: Wanted, lines: dict[str, str]) -> str:
         return calls
     if wanted.schema is not None:
         return f"answer-root | {calls}" if wanted.tools else "answer-root"
-    begun = mark(form)
+    begun, names = mark(form), list(wanted.tools)
     lines["begun"] = f"{literal(form.open.removeprefix(begun))} calls"
-    lines |= _text_rules(begun, "begun")
-    return "text-0"
+    lines |= _bare_rules(names, wanted.many)
+    bare = {name: f"bare-{index}" for index, name in enumerate(names)}
+    lines |= _text_rules(begun, "begun", automaton(names)[0], bare)
+    return "lead-0"
 
 
 def mark(form: CallForm) -> str:
@@ -108,26 +112,41 @@ def literal(text: str) -> str:
 # --- free text without a mark in it -------------------------------------------------------------------
 
 
-def _text_rules(begun: str, then: str | None) -> dict[str, str]:
+def _text_rules(
+    begun: str, then: str | None, lead: Node | None = None, bare: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Text up to ``begun`` and ``then``, or to the end: rule ``text-n`` has read the first n characters of it.
 
-    Written as right recursion, for which llama.cpp needs no deeper stack.
+    With ``lead``, rule ``lead-0`` is text that may begin as a bare call; where arguments open it goes on with the rule
+    that ``bare`` has for the tool. Written as right recursion, for which llama.cpp needs no deeper stack.
     """
+    states: list[tuple[int, Node | None]] = [(n, None) for n in range(len(begun))]
+    names = {state: f"text-{n}" for n, state in enumerate(states)}
+
+    def named(state: tuple[int, Node | None]) -> str:
+        if state not in names:
+            names[state] = f"lead-{len(names) - len(begun)}"
+            states.append(state)
+        return names[state]
+
+    if lead is not None:
+        named((0, lead))
     rules: dict[str, str] = {}
-    for state in range(len(begun)):
-        options = [""]
-        back = []
-        for char in sorted(set(begun)):
-            after = _overlap(begun, begun[:state] + char)
-            if after == len(begun):
-                options += [f"{literal(char)} {then}"] if then else []
-            elif after:
-                options.append(f"{literal(char)} text-{after}")
-            else:
-                back.append(char)
-        others = "".join(_in_class(char) for char in sorted(set(begun) - set(back)))
-        options.append(f"[^{others}] text-0")
-        rules[f"text-{state}"] = " | ".join(options)
+    for read, node in states:
+        follows = node.next if node else {}
+        opens = "{" if node and node.opens else ""
+        chars: dict[str, list[str]] = {}
+        for char in sorted({*begun, *follows} - {opens}):
+            after = _overlap(begun, begun[:read] + char)
+            target = then or "" if after == len(begun) else named((after, follows.get(char)))
+            chars.setdefault(target, []).append(char)
+        chars.pop("text-0", None)
+        others = "".join([opens, *(char for some in chars.values() for char in some)])
+        options = ["", f"[^{_in_class(others)}] text-0"]
+        options += [f"[{_in_class(''.join(some))}] {target}" for target, some in chars.items() if target]
+        if node and node.opens:
+            options.append((bare or {})[node.name or ""])
+        rules[names[read, node]] = " | ".join(options)
     return rules
 
 
@@ -136,8 +155,27 @@ def _overlap(pattern: str, text: str) -> int:
     return next(n for n in range(min(len(pattern), len(text)), -1, -1) if text.endswith(pattern[:n]))
 
 
-def _in_class(char: str) -> str:
-    return char if char.isalnum() and char.isascii() else f"\\U{ord(char):08X}"
+def _in_class(chars: str) -> str:
+    return "".join(char if char.isalnum() and char.isascii() else f"\\U{ord(char):08X}" for char in chars)
+
+
+def _bare_rules(names: Sequence[str], many: bool) -> dict[str, str]:
+    """Rule ``bare-n`` is the nth tool's arguments, the end of its bare call, and more such calls if ``many``."""
+    usable = {index: name for index, name in enumerate(names) if can_be_bare(name)}
+    again = f' (({literal(FENCE)} "json"? "\\n" bare-ws)? bare)?' if many and usable else ""
+    rules = {
+        "bare-ws": f"[{_in_class(WHITE)}]{{0,20}}",
+        "bare-end": f'bare-ws "}}" "}}"{{0,3}} bare-ws ({literal(FENCE)} bare-ws)?{again}',
+        **{f"bare-{index}": f"t{index}-root bare-end" for index in usable},
+    }
+    if again:
+        name, colon, quote, comma, arguments = map(literal, ('"name"', ":", '"', ",", '"arguments"'))
+        written = (
+            f"{literal(text + chr(34))} bare-ws {comma} bare-ws {arguments} bare-ws {colon} bare-ws bare-{index}"
+            for index, text in usable.items()
+        )
+        rules["bare"] = f'"{{" "{{"? bare-ws {name} bare-ws {colon} bare-ws {quote} ({" | ".join(written)})'
+    return rules
 
 
 # --- JSON schemas -------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ chat_models.py      ChatAgentKV: fields, LangChain's hooks, the way into a threa
 └── answers.py      what a turn gives, as LangChain's chunks
 middleware.py       SkillMemoryMiddleware: an agent's model calls behind the skill that the question needs
 └── manuals.py      a manual as text, for other chat models
+retriever.py        AgentKVRetriever: windows of documents for a question
+search_tool.py      search_documents: an agent's tool that finds in documents or asks them
 cache.py            AgentKVCache: a call made before is answered from disk
 byte_store.py       AgentKVByteStore: bytes by key
 langgraph_store.py  AgentKVStore: LangGraph's long-term memory
@@ -28,17 +30,29 @@ if TYPE_CHECKING:
     from langchain_agentkv.chat_models import ChatAgentKV
     from langchain_agentkv.langgraph_store import AgentKVStore
     from langchain_agentkv.middleware import SkillMemoryMiddleware
+    from langchain_agentkv.retriever import AgentKVRetriever
+    from langchain_agentkv.search_tool import search_documents
 
-# Each is imported when it is asked for: the chat model, cache and byte store need langchain-core only.
+# Each is imported when it is asked for: all but the middleware and LangGraph's store need langchain-core only.
 _HOMES = {
     "AgentKVByteStore": "byte_store",
     "AgentKVCache": "cache",
+    "AgentKVRetriever": "retriever",
     "AgentKVStore": "langgraph_store",
     "ChatAgentKV": "chat_models",
     "SkillMemoryMiddleware": "middleware",
+    "search_documents": "search_tool",
 }
 
-__all__ = ["AgentKVByteStore", "AgentKVCache", "AgentKVStore", "ChatAgentKV", "SkillMemoryMiddleware"]
+__all__ = [
+    "AgentKVByteStore",
+    "AgentKVCache",
+    "AgentKVRetriever",
+    "AgentKVStore",
+    "ChatAgentKV",
+    "SkillMemoryMiddleware",
+    "search_documents",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,8 @@
 
 A call is one chunk, with its name, id and arguments and an index of its own. LangChain reads the arguments of chunks
 leniently: the beginning of a JSON object counts as an object. A call that was cut is therefore given as the text that
-was written, its mark before it, which is no beginning of an object; so it becomes an ``invalid_tool_calls`` entry.
+was written, its mark or ``cut:`` before it, which is no beginning of an object; so it becomes an
+``invalid_tool_calls`` entry.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from langchain_core.utils.json import parse_partial_json
 
 from agentkv.engine.tools import ToolCall
 from agentkv.records import Turn
+from langchain_agentkv.messages import CUT
 from langchain_agentkv.turns import Call, Item
-
-_CUT = "cut: "
 
 
 class Answer:
@@ -51,7 +51,7 @@ def _call(call: Call) -> Any:
 
 def _never_an_object(text: str) -> str:
     try:
-        return _CUT + text if parse_partial_json(text) is not None else text
+        return CUT + text if parse_partial_json(text) is not None else text
     except ValueError:
         return text
 

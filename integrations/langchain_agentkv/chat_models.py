@@ -208,7 +208,11 @@ class ChatAgentKV(BaseChatModel):
         return params
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
-        """A cache's key. What is stored is part of it: a manual that was replaced gives other answers."""
+        """A cache's key. What is stored is part of it: a manual that was replaced gives other answers.
+
+        Who chose the skill is not: it changes no answer.
+        """
+        kwargs.pop("decision", None)
         stored = [(entry.name, entry.description, entry.block_id) for entry in self.memory.names()]
         return super()._get_llm_string(stop=stop, **kwargs) + tagged_digest("langchain-library/1", stored)
 

@@ -19,6 +19,8 @@ from agentkv.engine.prompt import Message
 from agentkv.engine.tools import ToolCall
 from agentkv.errors import UsageError
 
+CUT = "cut: "
+"""Stands before a broken call whose text could be read as an object; not the model's, so not given back to it."""
 _OF_CALLS = {"tool_use", "tool_call", "function_call", "invalid_tool_call", "input_json_delta", "reasoning", "thinking"}
 """Content blocks of an assistant that say what ``tool_calls`` says too, or what is not said to a model again."""
 
@@ -80,7 +82,7 @@ def _message(index: int, message: BaseMessage) -> Message:
     if isinstance(message, HumanMessage):
         return Message("user", _text(index, message))
     if isinstance(message, AIMessage):
-        broken = [call["args"] or "" for call in message.invalid_tool_calls]
+        broken = [(call["args"] or "").removeprefix(CUT) for call in message.invalid_tool_calls]
         text = "\n".join(part for part in (_text(index, message), *broken) if part)
         return Message("assistant", text, tuple(_call(call) for call in message.tool_calls))
     if isinstance(message, ToolMessage):

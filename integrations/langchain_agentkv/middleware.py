@@ -3,9 +3,7 @@
 Knows LangChain's middleware protocol and an :class:`~agentkv.AgentMemory`; how a block is grafted it leaves to
 ``ChatAgentKV``, and how a manual is put into a prompt to ``manuals.py``. The skill is decided once for each user turn,
 by the last message that a person wrote, so the calls that follow tool results stay behind the same manual; the
-decision is kept in the agent's state. Not guaranteed: that a skill which changes in mid-turn is decided on again; and
-while an answer of ``ChatAgentKV`` is streamed, its last piece says "the caller named it", the message in the state has
-the router's decision.
+decision is kept in the agent's state. Not guaranteed: that a skill which changes in mid-turn is decided on again.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from langgraph.types import Command
 from agentkv import AgentMemory, SkillLibrary
 from agentkv.errors import InvalidManual, UsageError
 from agentkv.hashing import sha256
+from agentkv.records import Decision
 from agentkv.skills.manual import load_manual
 from agentkv.skills.report import Broken, SyncReport
 from langchain_agentkv.chat_models import ChatAgentKV
@@ -144,7 +143,7 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
     ) -> ModelResponse[ResponseT] | AIMessage | ExtendedModelResponse[ResponseT]:
         """Route, call the model behind the skill, tell the state."""
         request, decision = self._routed(request)
-        return self._told(handler(request), request, decision)
+        return _told(handler(request), request, decision)
 
     async def awrap_model_call(
         self,
@@ -153,7 +152,7 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
     ) -> ModelResponse[ResponseT] | AIMessage | ExtendedModelResponse[ResponseT]:
         """The same; routing runs in the default executor."""
         request, decision = await run_in_executor(None, self._routed, request)
-        return self._told(await handler(request), request, decision)
+        return _told(await handler(request), request, decision)
 
     # --- one model call ---------------------------------------------------------------------------
 
@@ -165,15 +164,13 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
         if decision is None:
             return request, None
         pick, model = decision["pick"], request.model
-        if isinstance(model, ChatAgentKV) and (pick is None or holds_manual(model.memory, self.memory, pick)):
-            how = "none" if pick is None else "graft"
-            request = request.override(model_settings={**request.model_settings, "skill": pick})
-        elif pick is None:
-            how = "none"
-        else:
-            how = "text"
-            if isinstance(model, ChatAgentKV):
-                request = request.override(model_settings={**request.model_settings, "skill": None})
+        how = "none" if pick is None else "text"
+        if isinstance(model, ChatAgentKV):
+            if pick is not None and holds_manual(model.memory, self.memory, pick):
+                how = "graft"
+            told = {"skill": pick if how == "graft" else None, "decision": _decided(decision)}
+            request = request.override(model_settings={**request.model_settings, **told})
+        if how == "text":
             system = with_manual(request.system_message, pick, manual_text(self.memory, pick))
             request = request.override(system_message=system)
         return request, {**decision, "how": how}
@@ -199,16 +196,17 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
         path = Path(named.source)
         return next((label for folder, label in self._labels.items() if path.is_relative_to(folder)), None)
 
-    def _told(
-        self, response: ModelResponse[ResponseT], request: ModelRequest[ContextT], decision: dict[str, Any] | None
-    ) -> ModelResponse[ResponseT] | ExtendedModelResponse[ResponseT]:
-        """The response with the decision in its record, and in the state where that has not got it."""
-        if decision is None:
-            return response
-        response = ModelResponse([_recorded(one, decision) for one in response.result], response.structured_response)
-        if request.state.get("agentkv_decision") == decision:
-            return response
-        return ExtendedModelResponse(response, Command(update={"agentkv_decision": decision}))
+
+def _told(
+    response: ModelResponse[ResponseT], request: ModelRequest[ContextT], decision: dict[str, Any] | None
+) -> ModelResponse[ResponseT] | ExtendedModelResponse[ResponseT]:
+    """The response with the decision in its record, and in the state where that has not got it."""
+    if decision is None:
+        return response
+    response = ModelResponse([_recorded(one, decision) for one in response.result], response.structured_response)
+    if request.state.get("agentkv_decision") == decision:
+        return response
+    return ExtendedModelResponse(response, Command(update={"agentkv_decision": decision}))
 
 
 def _source(source: Source) -> tuple[Path, str | None]:
@@ -233,11 +231,15 @@ def _is_question(message: BaseMessage) -> bool:
     return by_person and bool(message.text.strip())
 
 
+def _decided(decision: dict[str, Any]) -> dict[str, Any]:
+    """The router's part of what the state has."""
+    return {name: value for name, value in decision.items() if name in Decision.model_fields}
+
+
 def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
-    """An answer of ``ChatAgentKV`` with the router's decision, in place of "the caller named it"."""
+    """An answer of ``ChatAgentKV`` with this decision: one from a cache has that of the call that it was made by."""
     record = message.response_metadata.get("agentkv")
     if not isinstance(message, AIMessage) or not isinstance(record, dict):
         return message
-    decided = {name: value for name, value in decision.items() if name not in ("question", "how", "source")}
-    metadata = {**message.response_metadata, "agentkv": {**record, "decision": decided}}
+    metadata = {**message.response_metadata, "agentkv": {**record, "decision": _decided(decision)}}
     return message.model_copy(update={"response_metadata": metadata})

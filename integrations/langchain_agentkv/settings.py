@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from agentkv.engine.base import Sampling
 from agentkv.errors import UsageError
 from agentkv.memory import Pick
+from agentkv.records import Decision
 
 ALIASES = {"max_tokens": "max_new"}
 """Other names of settings, as LangChain has them."""
@@ -63,12 +64,16 @@ class TurnSettings(BaseModel):
 
 
 class CallSettings(TurnSettings):
-    """What can be set for one call: also what ``bind_tools`` and ``with_structured_output`` bind."""
+    """What can be set for one call: also what ``bind_tools`` and ``with_structured_output`` bind.
+
+    ``decision``: who chose ``skill``, where it was not the caller; it goes into the answer's record.
+    """
 
     tools: list[dict[str, Any]] = Field(default_factory=list)
     tool_choice: str | bool | dict[str, Any] | None = None
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None
+    decision: Decision | None = None
 
 
 def checked(given: Mapping[str, Any], *, call: bool = False) -> CallSettings:

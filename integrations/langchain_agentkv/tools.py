@@ -73,6 +73,15 @@ def calls_wanted(settings: CallSettings) -> bool:
     return bool(settings.tools) and chosen(settings.tool_choice, _names(settings)) != _NO
 
 
+def bare_callable(settings: CallSettings) -> list[str]:
+    """The tools whose calls are also read as bare JSON: all, where the model is free to call or to answer in words.
+
+    Where it has to call, the grammar keeps it to its form, and where an answer is JSON, that may look like a call.
+    """
+    names = _names(settings)
+    return names if chosen(settings.tool_choice, names) == _AUTO and answer_schema(settings) is None else []
+
+
 def grammar(engine: Engine, form: CallForm, settings: CallSettings) -> str | None:
     """The grammar of what is asked for; None where any text will do. Raises UsageError for two tools of one name."""
     names = _names(settings)

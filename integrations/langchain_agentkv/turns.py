@@ -56,16 +56,16 @@ class Request:
         """
         memory, wanted = self.memory, self.settings
         form = memory.call_form
-        reader = CallReader(form) if tools.calls_wanted(wanted) else None
+        reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
         parts = _Parts(self._call_id)
         with memory.engine.lock:
             if cancellation.requested:
                 raise Cancelled("waiting for the engine")
             grammar = tools.grammar(memory.engine, form, wanted)
-            decision = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
+            routed = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
             pieces = memory.stream(
                 self.conversation.messages,
-                skill=wanted.skill if decision is None else decision.pick,
+                skill=wanted.skill if routed is None else routed.pick,
                 max_new=wanted.max_new,
                 sampling=wanted.sampling,
                 stop=wanted.stop,
@@ -78,8 +78,9 @@ class Request:
             for piece in pieces:
                 if isinstance(piece, Turn):
                     yield from parts.items(reader.finish() if reader else [])
-                    ms = piece.ms if decision is None else piece.ms.model_copy(update={"route": decision.ms})
-                    yield piece.model_copy(update={"decision": decision or piece.decision, "ms": ms})
+                    ms = piece.ms if routed is None else piece.ms.model_copy(update={"route": routed.ms})
+                    decision = routed or wanted.decision or piece.decision
+                    yield piece.model_copy(update={"decision": decision, "ms": ms})
                 else:
                     yield from parts.items(reader.feed(piece) if reader else [piece])
 

@@ -12,6 +12,7 @@ from agentkv.engine.fake import FakeEngine
 from agentkv.engine.grammar import Wanted, grammar_for, no_calls
 from agentkv.engine.tools import GENERIC, ToolCall
 from agentkv.errors import InvalidGrammar
+from tests.flywheel.gbnf import matches
 
 ADD = {
     "type": "object",
@@ -65,6 +66,49 @@ def test_a_model_may_answer_or_call_or_both(smollm2: Engine) -> None:
         call("add", '{"a": 1}')[:-3],
     ):
         assert not accepts(smollm2, grammar, text), text
+
+
+BARE_OR_TEXT = [
+    '{"name": "add", "arguments": {"a": 1}}',
+    '```json\n{"name": "add", "arguments": {"a": 1}}\n```',
+    '\n```\n{ "name" : "noargs",\n "arguments": {}\n}',
+    '{{"name": "add", "arguments": {"a": 1}}}}\n```\n',
+    '```json\n{"name": "add", "arguments": {"a": 1}}\n{"name": "noargs", "arguments": {}}\n```',
+    '{"name": "noargs", "arguments": {}}\n```json\n{"name": "add", "arguments": {"a": 1}}',
+    '{"name": "noargs", "arguments": ',
+    '{"name": "sub", "arguments": {"x": [}}',
+    '{"name": "noargs"} is how.',
+    "```json\n{} ``` and\n" + call("noargs", "{}"),
+    'So: {"name": "add", "arguments": {"b": 1}}',
+    "```json" + call("add", '{"a": 1}'),
+]
+NEITHER = [
+    '{"name": "add", "arguments": {"b": 1}}',
+    '```json\n{"name": "add", "arguments": {"a": "x"}}\n```',
+    '{{"name": "add", "arguments": {{"a": 1}}}}',
+    '{"name": "add", "arguments": {"a": 1}',
+    '{"name": "add", "arguments": {"a": 1}} is how.',
+    '{"name": "noargs", "arguments": {}}\n{"name": "sub", "arguments": {}}',
+    '{"name": "noargs", "arguments": {}}{"name": "add", "arguments": {"b": 1}}',
+]
+
+
+def test_the_arguments_of_a_bare_call_are_bound_and_other_text_is_free() -> None:
+    grammar = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted(TOOLS))
+    assert grammar is not None
+    assert [text for text in BARE_OR_TEXT if not matches(grammar, text)] == []
+    assert [text for text in NEITHER if matches(grammar, text)] == []
+    single = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted({**TOOLS, 'odd"': ADD}, many=False))
+    assert single is not None
+    assert [matches(single, text) for text in BARE_OR_TEXT[:6]] == [True] * 4 + [False] * 2
+    assert matches(single, '{"name": "odd\\"", "arguments": 1} is text')
+
+
+@pytest.mark.model
+def test_a_model_is_held_to_a_bare_call_likewise(smollm2: Engine) -> None:
+    grammar = grammar_for(smollm2, GENERIC, Wanted(TOOLS))
+    assert [text for text in BARE_OR_TEXT if not accepts(smollm2, grammar, text)] == []
+    assert [text for text in NEITHER if accepts(smollm2, grammar, text)] == []
 
 
 @pytest.mark.model

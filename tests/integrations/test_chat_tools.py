@@ -11,7 +11,7 @@ from langchain_core.tools import tool
 
 from agentkv import AgentMemory
 from agentkv.engine.prompt import Message
-from agentkv.engine.tools import ToolCall
+from agentkv.engine.tools import GENERIC, ToolCall
 from agentkv.errors import UsageError
 from tests.integrations.chatting import SlowEngine, added, timeless
 
@@ -145,6 +145,56 @@ def test_a_whole_call_before_one_that_was_cut_is_kept(chat: ChatAgentKV, memory:
     assert [call["name"] for call in stopped.invalid_tool_calls] == ["mul"]
 
 
+BARE = '{"name": "add", "arguments": {"a": 1}}'
+
+
+@pytest.mark.parametrize("says", [BARE, f"```json\n{BARE}\n```", f"\n{{{BARE}}}", f"{BARE}\n{BARE}"])
+def test_a_call_as_bare_json_is_a_call_and_is_read_again_in_the_form(
+    chat: ChatAgentKV, memory: AgentMemory, engine: Scripted, says: str
+) -> None:
+    engine.says = says
+    bound = chat.bind_tools([add, mul])
+    answer = bound.invoke("?")
+    assert [(call["name"], call["args"]) for call in answer.tool_calls] == [("add", {"a": 1})] * says.count("add")
+    assert (answer.content, answer.invalid_tool_calls) == ("", [])
+    assert answer.response_metadata["finish_reason"] == "tool_calls"
+    assert told(added(list(bound.stream("?")))) == told(answer)
+    engine.says = "1."
+    results = [ToolMessage("1", tool_call_id=call["id"]) for call in answer.tool_calls]
+    assert bound.invoke([HumanMessage("?"), answer, *results]).content == "1."
+    assert written(memory, *[ADD] * len(results)) in engine.heard
+
+
+@pytest.mark.parametrize(
+    ("says", "settings"),
+    [
+        (f"It is: {BARE}", {}),
+        ('```json\n{"name": "sub", "arguments": {"a": 1}}\n```', {}),
+        ('{"name": "add"}', {}),
+        (BARE, {"tool_choice": "none"}),
+        (BARE, {"response_format": {"type": "json_object"}}),
+    ],
+)
+def test_json_that_is_no_bare_call_stays_text(
+    chat: ChatAgentKV, engine: Scripted, says: str, settings: dict[str, Any]
+) -> None:
+    engine.says = says
+    bound = chat.bind_tools([add], **settings)
+    assert (bound.invoke("?").content, bound.invoke("?").tool_calls) == (says, [])
+    assert added(list(bound.stream("?"))).content == says
+
+
+def test_a_bare_call_that_was_cut_is_never_a_valid_one(chat: ChatAgentKV, engine: Scripted) -> None:
+    engine.says = f"```json\n{BARE}\n```"
+    bound = chat.bind_tools([add])
+    for n in range(1, len("```json\n" + BARE)):
+        answer = bound.invoke("?", max_new=n)
+        assert answer.tool_calls == []
+        said = [str(call["args"]) for call in answer.invalid_tool_calls] or [str(answer.content)]
+        assert [text.removeprefix("cut: ").strip() for text in said] == [engine.says[:n].strip()]
+    assert len(bound.invoke("?", max_new=len("```json\n" + BARE)).tool_calls) == 1
+
+
 # --- what may be called ---------------------------------------------------------------------------
 
 
@@ -156,9 +206,9 @@ def roots(engine: Scripted) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("choice", "root", "n_tools"),
     [
-        (None, "text-0", 2),
-        (False, "text-0", 2),
-        ("auto", "text-0", 2),
+        (None, "lead-0", 2),
+        (False, "lead-0", 2),
+        ("auto", "lead-0", 2),
         ("any", "calls", 2),
         (True, "calls", 2),
         ("required", "calls", 2),
@@ -270,17 +320,16 @@ def test_calls_and_results_are_read_again_in_the_order_of_the_calls(
     assert third.usage_metadata["input_token_details"]["cache_read"] >= last.usage_metadata["input_tokens"]
 
 
-def test_a_broken_call_is_given_back_as_it_was_written(
-    chat: ChatAgentKV, memory: AgentMemory, engine: Scripted
-) -> None:
-    engine.says = written(memory, ADD)
+@pytest.mark.parametrize("says", [GENERIC.text([ADD]), f"```json\n{BARE}", BARE])
+def test_a_broken_call_is_given_back_as_it_was_written(chat: ChatAgentKV, engine: Scripted, says: str) -> None:
+    engine.says = says
     bound = chat.bind_tools([add])
-    broken = bound.invoke("?", max_new=40)
+    broken = bound.invoke("?", max_new=36)
     assert broken.invalid_tool_calls
-    cut = engine.says[:40]
+    cut = engine.says[:36]
     engine.says = "ok"
     assert bound.invoke([HumanMessage("?"), broken, HumanMessage("Go on.")]).content == "ok"
-    assert cut in engine.heard
+    assert f"assistant\n{cut}" in engine.heard
 
 
 def test_content_blocks_that_repeat_the_calls_are_not_read_twice(chat: ChatAgentKV, engine: Scripted) -> None:

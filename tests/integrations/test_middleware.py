@@ -15,6 +15,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 from langchain_agentkv import ChatAgentKV, SkillMemoryMiddleware
 from langchain_agentkv.manuals import manual_text, with_manual
+from langchain_core.caches import InMemoryCache
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatResult
@@ -260,6 +261,38 @@ async def test_the_decision_is_streamed_with_the_state(memory: AgentMemory) -> N
         if part and "agentkv_decision" in part
     ]
     assert told == ["north"]
+
+
+def records(streamed: Iterator[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    """The records in the messages of a stream, which come with the last piece of each."""
+    found = (message.response_metadata.get("agentkv") for message, _ in streamed)
+    return [record for record in found if record is not None]
+
+
+def test_a_stream_says_who_decided_as_the_invoked_answer_does(memory: AgentMemory, tmp_path: Path) -> None:
+    other = AgentMemory(tmp_path / "other", FakeEngine(window=4096))
+    for used, how in ((memory, "graft"), (other, "text")):
+        agent = create_agent(ChatAgentKV(memory=used), middleware=[SkillMemoryMiddleware(memory=memory)])
+        for question, pick in (("The code of south?", "south"), ("The code of west?", None)):
+            state = agent.invoke(asked(question))
+            decision = {**state["messages"][-1].response_metadata["agentkv"]["decision"], "ms": None}
+            assert (decision["classifier"], decision["pick"]) == ("echo/1", pick)
+            assert state["agentkv_decision"]["how"] == (how if pick else "none")
+            streamed = records(agent.stream(asked(question), stream_mode="messages"))
+            assert [{**record["decision"], "ms": None} for record in streamed] == [decision]
+
+
+def test_a_cached_answer_is_found_whoever_chose_the_skill(memory: AgentMemory, router: Echo) -> None:
+    chat = ChatAgentKV(memory=memory, cache=InMemoryCache())
+    agent = create_agent(chat, middleware=[SkillMemoryMiddleware(memory=memory)])
+    first = chat.invoke(asked("The code of south?")["messages"], skill="south")
+    assert first.response_metadata["agentkv"]["decision"]["classifier"] != "echo/1"
+    for _ in range(2):
+        state = agent.invoke(asked("The code of south?"))
+        record = state["messages"][-1].response_metadata["agentkv"]
+        assert record["ms"] == first.response_metadata["agentkv"]["ms"]
+        assert record["decision"] == {name: state["agentkv_decision"][name] for name in record["decision"]}
+    assert len(router.asked) == 2
 
 
 # --- folders of skills ----------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""``search_documents``: a tool with which an agent looks into documents, or has a question answered from them.
+
+Knows LangChain's tools and :mod:`agentkv.documents`. What the model reads is the tool's content; the artifact beside
+it has the same as data. A question that cannot be asked (an empty one, one too long for the window) is told to the
+model; any other fault is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.runnables.config import run_in_executor
+from langchain_core.tools import StructuredTool, ToolException
+from pydantic import BaseModel, Field, StringConstraints
+
+from agentkv.documents import Corpus, Evidence, Reply, Shelf
+from agentkv.documents.locate import Embed
+from agentkv.engine.base import Cancellation
+from agentkv.errors import UsageError, WindowOverflow
+from langchain_agentkv.retriever import AgentKVRetriever, as_document, embedding
+
+Result = tuple[str, Any]
+"""A tool's content and artifact."""
+
+_FINDS = (
+    "Search the documents. Returns the passages that fit best, each with its file, headings and text. "
+    "Use it before answering questions about them."
+)
+_ASKS = (
+    "Ask the documents one question. Returns a short answer with the sentence that it rests on and where that stands, "
+    "or says that they do not state it."
+)
+_NOTHING = "No passage of the documents has any of these words. Try other words."
+_ORIGIN = {"changed": "the file has changed since it was read", "gone": "the file is no longer there"}
+
+
+class SearchInput(BaseModel):
+    """What the model passes to the tool."""
+
+    query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = Field(
+        description="The question, or the words to look for."
+    )
+
+
+def search_documents(
+    corpus: Corpus | Shelf,
+    *,
+    ask: bool = False,
+    k: int = 3,
+    votes: bool = False,
+    rerank_from: int = 0,
+    embed: Embeddings | Embed | None = None,
+    max_new: int = 48,
+    name: str = "search_documents",
+    description: str | None = None,
+) -> StructuredTool:
+    """A tool over ``corpus``, which takes one ``query``; sync and async.
+
+    Without ``ask`` it finds: its content are the ``k`` best passages, its artifact is their list of LangChain
+    documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do and no model reads.
+    With ``ask`` the memory's own model answers from up to ``k`` windows, each grafted by itself, and the agent reads a
+    sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
+    heading, start, stop, verified, origin; or None), ``votes``, and ``documents``, the windows that were tried.
+    ``votes`` and ``max_new`` are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
+
+    ``description`` is what the agent's model is told; name in it what the documents are about. Raises UsageError; the
+    tool raises whatever finding and asking raise, but for UsageError and WindowOverflow, which the model is told.
+
+    >>> import pathlib, tempfile
+    >>> from agentkv import AgentMemory, FakeEngine
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "returns.md").write_text("# Returns\\n\\nReturns are accepted for 7 days.\\n")
+    >>> corpus = Corpus(AgentMemory(folder / "store", FakeEngine()), window=256, overlap=0)
+    >>> _ = corpus.add([folder / "returns.md"])
+    >>> print(search_documents(corpus).invoke({"query": "How long are returns accepted?"}))
+    [1] returns.md > Returns, bytes 0 to 44
+    # Returns
+    <BLANKLINE>
+    Returns are accepted for 7 days.
+    """
+    retriever = AgentKVRetriever(corpus=corpus, k=k, rerank_from=rerank_from, embed=embed)
+    if ask and isinstance(corpus, Shelf):
+        raise UsageError("asking takes a model: pass a Corpus instead of a Shelf")
+    if max_new < 1:
+        raise UsageError(f"max_new must be at least 1, not {max_new}")
+
+    def run(query: str, cancellation: Cancellation) -> Result:
+        if not ask or isinstance(corpus, Shelf):
+            return _found(retriever._found(query, None, None, cancellation))
+        return _replied(
+            corpus.ask(
+                query,
+                k,
+                votes=votes,
+                rerank_from=rerank_from,
+                embed=embedding(embed),
+                max_new=max_new,
+                cancellation=cancellation,
+            )
+        )
+
+    def search(query: str) -> Result:
+        return _told(run, query, Cancellation())
+
+    async def asearch(query: str) -> Result:
+        cancellation = Cancellation()
+        try:
+            return await run_in_executor(None, _told, run, query, cancellation)
+        finally:
+            cancellation.cancel()
+
+    return StructuredTool(
+        name=name,
+        description=description or (_ASKS if ask else _FINDS),
+        args_schema=SearchInput,
+        func=search,
+        coroutine=asearch,
+        response_format="content_and_artifact",
+        handle_tool_error=True,
+    )
+
+
+def _told(run: Callable[[str, Cancellation], Result], query: str, cancellation: Cancellation) -> Result:
+    try:
+        return run(query, cancellation)
+    except (UsageError, WindowOverflow) as error:
+        raise ToolException(str(error)) from error
+
+
+# --- what the model reads -------------------------------------------------------------------------
+
+
+def _found(documents: list[Document]) -> Result:
+    if not documents:
+        return _NOTHING, documents
+    passages = (
+        f"[{number}] {_place(one.metadata, one.metadata['headings'])}\n{one.page_content.strip()}"
+        for number, one in enumerate(documents, 1)
+    )
+    return "\n\n".join(passages), documents
+
+
+def _replied(reply: Reply) -> Result:
+    tried = [as_document(attempt.hit) for attempt in reply.attempts]
+    artifact = {
+        "answer": reply.answer,
+        "evidence": None if reply.evidence is None else asdict(reply.evidence),
+        "votes": reply.votes,
+        "documents": tried,
+    }
+    if not tried:
+        return _NOTHING, artifact
+    if reply.answer is None or reply.evidence is None:
+        places = "; ".join(_place(one.metadata, one.metadata["headings"]) for one in tried)
+        return f"The documents do not state it in the passages that were read: {places}.", artifact
+    return f"{reply.answer}\n\n{_quoted(reply.evidence)}", artifact
+
+
+def _quoted(evidence: Evidence) -> str:
+    notes = [] if evidence.verified else ["the quote was not found there when it was read again"]
+    notes += [_ORIGIN[evidence.origin]] if evidence.origin in _ORIGIN else []
+    place = _place(asdict(evidence), [evidence.heading] if evidence.heading else [])
+    return f'"{evidence.quote}"\n' + "; ".join([place, *notes])
+
+
+def _place(where: dict[str, Any], headings: list[str]) -> str:
+    return f"{' > '.join([where['path'], *headings])}, bytes {where['start']} to {where['stop']}"

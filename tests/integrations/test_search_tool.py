@@ -1,0 +1,170 @@
+"""``search_documents``: LangChain's suites, what the model reads, the artifact, faults, an agent that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_agentkv import ChatAgentKV, search_documents
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_tests.integration_tests import ToolsIntegrationTests
+from langchain_tests.unit_tests import ToolsUnitTests
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from agentkv.documents import Corpus
+from agentkv.errors import StaleDocument, UsageError
+from tests.integrations.chatting import SlowEngine
+from tests.integrations.documents import ANSWER, NOT_STATED, made_corpus
+
+QUESTION = "How long are returns accepted?"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Iterator[Corpus]:
+    made = made_corpus(tmp_path, lambda prompt: ANSWER if "7 days" in prompt else NOT_STATED)
+    with made.memory:
+        yield made
+
+
+def called(tool: BaseTool, query: str = QUESTION) -> ToolMessage:
+    message = tool.invoke({"type": "tool_call", "id": "1", "name": tool.name, "args": {"query": query}})
+    assert isinstance(message, ToolMessage)
+    return message
+
+
+class Standard:
+    @pytest.fixture(autouse=True)
+    def _corpus(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    @property
+    def tool_constructor(self) -> BaseTool:
+        return search_documents(self.corpus)
+
+    @property
+    def tool_invoke_params_example(self) -> dict[str, Any]:
+        return {"query": QUESTION}
+
+
+class TestUnit(Standard, ToolsUnitTests):
+    """LangChain's own suite."""
+
+
+class TestIntegration(Standard, ToolsIntegrationTests):
+    """LangChain's own suite."""
+
+
+class TestIntegrationAsking(Standard, ToolsIntegrationTests):
+    """LangChain's own suite."""
+
+    @property
+    def tool_constructor(self) -> BaseTool:
+        return search_documents(self.corpus, ask=True)
+
+
+def test_a_model_is_taught_one_argument(corpus: Corpus) -> None:
+    function = convert_to_openai_tool(search_documents(corpus, description="Search the shop's rules."))["function"]
+    assert (function["name"], function["description"]) == ("search_documents", "Search the shop's rules.")
+    assert list(function["parameters"]["properties"]) == function["parameters"]["required"] == ["query"]
+    texts = {search_documents(corpus, ask=ask).description for ask in (True, False)}
+    assert len(texts) == 2
+
+
+def test_finding_gives_passages_and_documents(corpus: Corpus) -> None:
+    message = called(search_documents(corpus, k=2), "returns shop")
+    first, second = message.artifact
+    assert message.content.startswith(f"[1] docs/shop.md > Shop, bytes 0 to {first.metadata['stop']}\n# Shop\n")
+    assert first.page_content.strip() in message.content
+    assert f"\n\n[2] {second.metadata['path']}" in message.content
+    assert called(search_documents(corpus.shelf, k=2), "returns shop").content == message.content
+    nothing = called(search_documents(corpus), "xylophone")
+    assert (nothing.artifact, "other words" in nothing.content) == ([], True)
+
+
+def test_asking_gives_the_answer_and_what_it_rests_on(corpus: Corpus, tmp_path: Path) -> None:
+    message = called(search_documents(corpus, ask=True))
+    answer, quote, place = [line for line in str(message.content).splitlines() if line]
+    assert (answer, quote) == ("7 days", '"Returns are accepted for 7 days."')
+    evidence = message.artifact["evidence"]
+    source = (tmp_path / "docs" / "shop.md").read_bytes()[evidence["start"] : evidence["stop"]]
+    assert source.decode() == evidence["quote"]
+    assert place == f"docs/shop.md > Shop > Returns, bytes {evidence['start']} to {evidence['stop']}"
+    assert (message.artifact["answer"], evidence["verified"], message.artifact["votes"]) == ("7 days", True, 1)
+    assert [one.metadata["headings"] for one in message.artifact["documents"]] == [["Shop"]]
+    (tmp_path / "docs" / "shop.md").write_text("other")
+    assert str(called(search_documents(corpus, ask=True)).content).endswith("; the file has changed since it was read")
+
+
+def test_asking_says_where_nothing_is_stated(corpus: Corpus) -> None:
+    tool = search_documents(corpus, ask=True, k=2)
+    message = called(tool, "When does the train leave on Tuesday?")
+    assert str(message.content).startswith("The documents do not state it in the passages that were read: docs/trains")
+    assert (message.artifact["answer"], message.artifact["evidence"]) == (None, None)
+    assert 1 <= len(message.artifact["documents"]) <= 2
+    nothing = called(tool, "xylophone")
+    assert (nothing.artifact["documents"], "other words" in str(nothing.content)) == ([], True)
+
+
+@pytest.mark.parametrize("ask", [True, False])
+def test_what_is_asked_wrongly_is_told_to_the_model_and_a_fault_is_raised(corpus: Corpus, ask: bool) -> None:
+    tool = search_documents(corpus, ask=ask)
+    with pytest.raises(ValueError, match="at least 1 character"):
+        called(tool, "  ")
+    if ask:
+        message = called(tool, "returns " * 400)
+        assert (message.status, "window" in str(message.content)) == ("error", True)
+    corpus.shelf.sources.remove(corpus.find(QUESTION, 1)[0].document.sha256)
+    corpus = Corpus(corpus.memory)
+    with pytest.raises(StaleDocument):
+        called(search_documents(corpus, ask=ask))
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"ask": True, "max_new": 0}, {"rerank_from": -1}])
+def test_settings_that_make_no_sense_are_refused(corpus: Corpus, wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        search_documents(corpus, **wrong)
+    with pytest.raises(UsageError, match="model"):
+        search_documents(corpus.shelf, ask=True)
+
+
+async def test_the_loop_runs_on_while_the_documents_are_asked(corpus: Corpus) -> None:
+    tool = search_documents(corpus, ask=True)
+    expected = called(tool).content
+    assert isinstance(corpus.memory.engine, SlowEngine)
+    corpus.memory.engine.step = 0.02
+    ticks = 0
+    task = asyncio.create_task(tool.ainvoke({"query": QUESTION}))
+    while not task.done():
+        await asyncio.sleep(0.005)
+        ticks += 1
+    corpus.memory.engine.step = 0.0
+    assert await task == expected
+    assert ticks > 5
+
+
+def test_an_agent_asks_its_documents_with_its_own_model(tmp_path: Path) -> None:
+    def says(prompt: str) -> str:
+        if "The passage says" in prompt or "<tools>" not in prompt:
+            return ANSWER
+        if "<tool_response>" in prompt:
+            return "Seven days." if "7 days" in prompt else "I do not know."
+        call = {"name": "search_documents", "arguments": {"query": QUESTION}}
+        return f"```json\n{json.dumps(call)}\n```"
+
+    corpus = made_corpus(tmp_path, says)
+    assert isinstance(corpus.memory.engine, SlowEngine)
+    corpus.memory.engine._keeps_grammar = True
+    chat = ChatAgentKV(memory=corpus.memory, skill=None, max_new=120)
+    agent = create_agent(chat, [search_documents(corpus, ask=True, k=1)])
+    messages = agent.invoke({"messages": [HumanMessage("May I bring it back after a week?")]})["messages"]
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai"]
+    assert messages[-1].content == "Seven days."
+    kind, data = JsonPlusSerializer().dumps_typed(messages[2].artifact)
+    assert JsonPlusSerializer().loads_typed((kind, data)) == messages[2].artifact
