@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench import scores
+from agentkv.bench import measured, scores
 from agentkv.bench.grading import Route, load_routes
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Item, Ledger, Run
 from agentkv.hashing import canonical_json
@@ -30,19 +30,22 @@ def run(
     skills: Path,
     *,
     per_skill: int | None = None,
+    uncovered: int | None = None,
     reread: bool = True,
     max_new: int = 48,
     store: Path | None = None,
     settings: dict[str, Any] | None = None,
     ledger: Ledger | None = None,
 ) -> dict[str, Any]:
-    """The whole benchmark over the skill folders below ``skills``; ``per_skill`` takes the first so many.
+    """The whole benchmark over the skill folders below ``skills``.
 
+    ``per_skill`` takes the first so many questions of each skill, ``uncovered`` of those that no skill covers.
     With a ``ledger`` every raw generation goes there as soon as a skill is done.
     """
+    started = now()
     manuals = load_manuals([skills]).loaded
     questions = [(m, load_routes(m.path)[:per_skill]) for m in manuals]
-    uncovered = load_routes(skills / UNCOVERED) if (skills / UNCOVERED).exists() else []
+    others = load_routes(skills / UNCOVERED)[:uncovered] if (skills / UNCOVERED).exists() else []
     if not any(routes for _, routes in questions):
         raise UsageError(f"no labelled questions (routes.jsonl) in the skills at {skills}")
     with (
@@ -53,7 +56,9 @@ def run(
             memory.deposit_skill(manual)
             say(f"deposited {manual.name}")
         inputs = canonical_json([[m.sha256, [[r.query, *r.answers] for r in routes]] for m, routes in questions])
-        result = origin("answers", model, memory.engine.info.sha256, inputs, max_new=max_new, reread=reread)
+        result = origin(
+            "answers", model, memory.engine.info.sha256, inputs, started=started, max_new=max_new, reread=reread
+        )
         items: list[Item] = []
         with contextlib.ExitStack() as held:
             run = None
@@ -65,13 +70,18 @@ def run(
                 result["ledger_run"] = run.id
             for m, routes in questions:
                 items += _recorded(run, _skill(memory, m, routes, reread, max_new))
-            asked = [(f"{UNCOVERED}/{i}", route, memory.route(route.query)) for i, route in enumerate(uncovered)]
+            asked = [(f"{UNCOVERED}/{i}", route, memory.route(route.query)) for i, route in enumerate(others)]
             items += _recorded(run, [scores.abstention_item(*what) for what in asked])
-            rows = [scores.answer_row(item) for item in items if item.expected["skill"] is not None]
-            summary = scores.answers(items)
+            result["skills"] = len(manuals)
+            whole = measured.result(result, items, under="summary")
             if run is not None:
-                run.scores(summary)
-    return {**result, "skills": len(manuals), "rows": rows, "summary": summary}
+                run.scores(whole["summary"])
+    return whole
+
+
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each question that a skill covers, from the result's raw records."""
+    return [scores.answer_row(item) for item in measured.items_of(result) if item.expected["skill"] is not None]
 
 
 def _recorded(run: Run | None, items: list[Item]) -> list[Item]:
@@ -82,7 +92,7 @@ def _recorded(run: Run | None, items: list[Item]) -> list[Item]:
 
 def check(result: dict[str, Any]) -> None:
     """Raise GuaranteeViolated if any grafted turn was not the re-read one."""
-    different = [row["query"] for row in result["rows"] if row["identical"] is False]
+    different = [row["query"] for row in rows(result) if row["identical"] is False]
     if different:
         raise GuaranteeViolated(f"{len(different)} grafted answers differ from re-read ones, first: {different[0]!r}")
 

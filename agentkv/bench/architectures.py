@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from agentkv.bench.report import origin, say
+from agentkv.bench import measured
+from agentkv.bench.report import now, origin, say
 from agentkv.bench.tiny import ARCHITECTURES, write_tiny
 from agentkv.blocks import Blocks
 from agentkv.engine.base import Engine
 from agentkv.engine.llama import LlamaEngine
 from agentkv.engine.models import resolve
-from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.probe import chained, first_difference, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import AgentKVError, GuaranteeViolated
 from agentkv.hashing import canonical_json, file_sha256
@@ -28,6 +29,7 @@ from agentkv.records import Exactness
 from agentkv.store.catalog import BlockStore
 
 LENGTHS = (1, 2, 31, 64, 200, 600)
+SMALL = (64, 600)
 STEPS = 48
 _VARIANTS = {
     "threads": ({"threads": 1}, {"threads": 2}),
@@ -38,7 +40,7 @@ _VARIANTS = {
 
 def run(models: Sequence[str] = (), *, lengths: Sequence[int] = LENGTHS) -> dict[str, Any]:
     """The whole benchmark: every tiny architecture, or the real ``models`` instead."""
-    rows = []
+    started, raw = now(), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="agentkv-architectures-") as folder:
         paths = {name: resolve(name).path for name in models}
         if not models:
@@ -46,10 +48,12 @@ def run(models: Sequence[str] = (), *, lengths: Sequence[int] = LENGTHS) -> dict
         inputs = canonical_json({name: file_sha256(path) for name, path in paths.items()})
         for name, path in paths.items():
             for flash in (False, True):
-                rows.append({"name": name, "flash_attention": flash, **_measure(path, flash, lengths)})
-                say(f"{name}, flash attention {'on' if flash else 'off'}: {rows[-1]['verdict']}")
-    result = origin("architectures", ", ".join(models) or "tiny", "-", inputs, lengths=list(lengths), steps=STEPS)
-    return {**result, "rows": rows}
+                place = f"{name}, flash attention {'on' if flash else 'off'}"
+                raw[place] = {"name": name, "flash_attention": flash, **_measure(path, flash, lengths)}
+                say(f"{place}: {raw[place].get('refused', 'measured')}")
+    shown = ", ".join(models) or "tiny"
+    header = origin("architectures", shown, "", inputs, started=started, lengths=list(lengths), steps=STEPS)
+    return measured.result(header, raw)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -64,29 +68,36 @@ def _measure(path: Path, flash: bool, lengths: Sequence[int]) -> dict[str, Any]:
     try:
         with LlamaEngine(path, EngineSettings(**base)) as engine, tempfile.TemporaryDirectory() as store:
             sections = [f"{s.kind} {s.window}" if s.window else s.kind for s in engine.layout.sections]
-            exact = _exactness(Blocks(engine, BlockStore(store, cache_bytes=0)), lengths)
+            blocks = _grafted(Blocks(engine, BlockStore(store, cache_bytes=0)), lengths)
             ids = _tokens(engine, max(lengths))
-            whole = _fresh(engine, ids)
-            cut = {f"cut at n-{k}": _fresh(engine, ids[:-k], ids[-k:]) == whole for k in (36, 1)}
+            whole = chained(_fresh(engine, ids))
+            cut = {f"cut at n-{k}": [whole, chained(_fresh(engine, ids[:-k], ids[-k:]))] for k in (36, 1)}
     except AgentKVError as error:
-        return {"verdict": "refused", "reason": f"{type(error).__name__}: {error.message}"}
-    same = {name: _agree(path, base, *pair, length=max(lengths)) for name, pair in _VARIANTS.items()}
-    return {"sections": sections, **exact, "unchanged_by": {**same, **cut}}
+        return {"refused": f"{type(error).__name__}: {error.message}"}
+    pairs = {name: _pair(path, base, *pair, length=max(lengths)) for name, pair in _VARIANTS.items()}
+    return {"sections": sections, "steps": STEPS, "blocks": blocks, "pairs": {**pairs, **cut}}
 
 
-def _exactness(blocks: Blocks, lengths: Sequence[int]) -> dict[str, Any]:
-    engine, worst, recaptured = blocks.engine, STEPS, True
+def _grafted(blocks: Blocks, lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Of each length both readings' digests, and whether the block was stored as exact and proves itself again."""
+    engine, seen = blocks.engine, []
     for n in lengths:
         ids = _tokens(engine, n)
         reference = _fresh(engine, ids)
         manifest = blocks.deposit(ids, allow_inexact=True).manifest
         blocks.graft(manifest)
-        step = first_difference(reference, greedy_hashes(engine, ids[0], STEPS))
-        worst = min(worst, STEPS if step is None else step - 1)
-        recaptured &= blocks.reprove(manifest)
-        if step is not None and manifest.exactness is Exactness.EXACT:
-            return {"verdict": "stored but not exact", "steps": step - 1, "reproved": recaptured}
-    return {"verdict": "exact" if worst == STEPS else "inexact", "steps": worst, "reproved": recaptured}
+        grafted = greedy_hashes(engine, ids[0], STEPS)
+        seen.append(
+            {
+                "n": n,
+                "fresh_sha256": chained(reference),
+                "graft_sha256": chained(grafted),
+                "first_difference": first_difference(reference, grafted),
+                "stored_as_exact": manifest.exactness is Exactness.EXACT,
+                "reproved": blocks.reprove(manifest),
+            }
+        )
+    return seen
 
 
 def _tokens(engine: Engine, n: int) -> list[int]:
@@ -102,9 +113,10 @@ def _fresh(engine: Engine, *parts: Sequence[int]) -> list[str]:
     return greedy_hashes(engine, parts[0][0], STEPS)
 
 
-def _agree(path: Path, base: dict[str, Any], one: dict[str, Any], two: dict[str, Any], *, length: int) -> bool:
+def _pair(path: Path, base: dict[str, Any], one: dict[str, Any], two: dict[str, Any], *, length: int) -> list[str]:
+    """SHA-256 over every step's logits under each of two settings."""
     hashes = []
     for variant in (one, two):
         with LlamaEngine(path, EngineSettings(**{**base, **variant})) as engine:
-            hashes.append(_fresh(engine, _tokens(engine, length)))
-    return hashes[0] == hashes[1]
+            hashes.append(chained(_fresh(engine, _tokens(engine, length))))
+    return hashes

@@ -19,7 +19,6 @@ Reported: ``growth``, the exponent of the time's growth between the smallest and
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import statistics
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from agentkv.bench import measured
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import origin, say
 from agentkv.engine import layout as blobs
@@ -67,14 +67,15 @@ def run(
     inputs = canonical_json([wanted, BLOCK_TOKENS, PREFIX_TOKENS])
     result = origin("catalogue", "fake", FakeEngine(window=64).info.sha256, inputs, processes=processes)
     with tempfile.TemporaryDirectory(prefix="agentkv-catalogue-", dir=folder) as temporary:
-        root, rows = str(Path(temporary) / "store"), list[dict[str, Any]]()
+        root, raw = str(Path(temporary) / "store"), dict[str, Any]()
         created = [_fill(root, 0, min(synced, wanted[0]), True)]
         done = min(synced, wanted[0])
         for count in wanted:
             created.append(_fill(root, done, count, False))
             done = count
-            rows.append({"blocks": count, "questions": _ask_all(root, count, processes)})
-    return {**result, "created": [part for part in created if part["blocks"]], "counts": rows, "growth": _growth(rows)}
+            raw[str(count)] = _ask_all(root, count, processes)
+    result["created"] = [part for part in created if part["blocks"]]
+    return measured.result(result, raw)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -83,21 +84,6 @@ def check(result: dict[str, Any]) -> None:
         for name, one in row["questions"].items():
             if not one["right"]:
                 raise GuaranteeViolated(f"{row['blocks']:,} blocks: {name} gave a wrong answer")
-
-
-def _growth(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The exponent by question, ``first`` and ``again``; nothing for a single count."""
-    if len(rows) < 2:
-        return {}
-    small, large = rows[0], rows[-1]
-    factor = math.log(large["blocks"] / small["blocks"])
-    return {
-        name: {
-            when: math.log(large["questions"][name][when]["median"] / small["questions"][name][when]["median"]) / factor
-            for when in ("first_ms", "again_ms")
-        }
-        for name in large["questions"]
-    }
 
 
 def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
@@ -109,24 +95,18 @@ def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
     return part
 
 
-def _ask_all(root: str, count: int, processes: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _ask_all(root: str, count: int, processes: int) -> list[dict[str, Any]]:
+    """Of each question what each process answered."""
+    found = []
     for name in QUESTIONS:
         answers = [
             in_new_process("catalogue:ask", {"root": root, "blocks": count, "question": name, "seed": seed})
             for seed in range(processes)
         ]
-        found[name] = {
-            **{key: _spread([one[key] for one in answers]) for key in ("open_ms", "first_ms", "again_ms")},
-            "right": all(one["right"] for one in answers),
-        }
-        times = ", ".join(f"{when} {found[name][f'{when}_ms']['median']:.1f} ms" for when in ("first", "again"))
-        say(f"{count:,} blocks, {name}: {times}")
+        found.append({"question": name, "answers": answers})
+        times = [statistics.median(one[when] for one in answers) for when in ("first_ms", "again_ms")]
+        say(f"{count:,} blocks, {name}: first {times[0]:.1f} ms, again {times[1]:.1f} ms")
     return found
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 # --- the processes that create ----------------------------------------------------------------------

@@ -9,7 +9,6 @@ llama.cpp's plain per-sequence state, which has to fail past the window.
 from __future__ import annotations
 
 import random
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from agentkv.bench import measured
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.blocks import Blocks
 from agentkv.engine.base import Logits
 from agentkv.engine.llama import LlamaEngine
-from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.probe import greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated
-from agentkv.figures import quantile
 from agentkv.hashing import canonical_json, sha256
 from agentkv.store.catalog import BlockStore
 
@@ -47,6 +46,7 @@ def run(
     settings: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The whole benchmark; ``texts`` is the real text that samples are cut from. See :func:`check`."""
+    started = now()
     with tempfile.TemporaryDirectory(prefix="agentkv-exactness-") as folder:
         payload: dict[str, Any] = {
             "model": model,
@@ -59,8 +59,11 @@ def run(
         fresh = in_new_process("exactness:fresh_side", payload)
         graft = in_new_process("exactness:graft_side", {**payload, "fresh": fresh})
     inputs = canonical_json([payload["lengths"], samples, payload["texts"]])
-    result = origin("exactness", model, fresh["model_sha256"], inputs, **payload["settings"], steps=STEPS)
-    return {**result, **graft, "fingerprint": fresh["fingerprint"], "sliding_window": fresh["sliding_window"]}
+    header = origin(
+        "exactness", model, fresh["model_sha256"], inputs, started=started, **payload["settings"], steps=STEPS
+    )
+    header |= {"fingerprint": fresh["fingerprint"], "sliding_window": fresh["sliding_window"]}
+    return measured.result(header, graft)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -96,8 +99,8 @@ def fresh_side(payload: dict[str, Any]) -> dict[str, Any]:
             hashes = greedy_hashes(engine, tokens[n // 2], STEPS)
             control = _control(engine, tokens) if window else None
             block = blocks.deposit(tokens).manifest.block_id
-            rows.append({"n": n, "block": block, "hashes": hashes, "control_equal_steps": control})
-            say(f"read {n} tokens" + ("" if control is None else f", control {control}/{STEPS} equal"))
+            rows.append({"n": n, "block": block, "hashes": hashes, "control": control})
+            say(f"read {n} tokens")
         engine.clear()
         sampled = _read_samples(engine, blocks, payload, folder)
         return {
@@ -111,15 +114,16 @@ def fresh_side(payload: dict[str, Any]) -> dict[str, Any]:
 
 def _random_tokens(engine: LlamaEngine, n: int) -> list[int]:
     rng = random.Random(n)
-    low, high = 1000, min(40_000, engine.info.n_vocab)
+    high = min(40_000, engine.info.n_vocab)
+    low = 1000 if high > 2000 else 3  # past the control tokens
     head = engine.info.bos if engine.info.bos is not None else low
     return [head, *(rng.randrange(low, high) for _ in range(n - 1))]
 
 
-def _control(engine: LlamaEngine, tokens: Sequence[int]) -> int:
-    from agentkv.bench.controls import plain_agreement
+def _control(engine: LlamaEngine, tokens: Sequence[int]) -> tuple[list[str], list[str]]:
+    from agentkv.bench.controls import plain_hashes
 
-    return plain_agreement(engine, tokens, tokens[len(tokens) // 2], STEPS)
+    return plain_hashes(engine, tokens, tokens[len(tokens) // 2], STEPS)
 
 
 def _sample_tokens(engine: LlamaEngine, payload: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
@@ -155,11 +159,11 @@ def _read_samples(engine: LlamaEngine, blocks: Blocks, payload: dict[str, Any], 
 
 
 def graft_side(payload: dict[str, Any]) -> dict[str, Any]:
-    """Graft what the first process stored, go on, and compare with what it noted."""
+    """Graft what the first process stored, go on, and put what was seen beside what it noted: the raw records."""
     folder, fresh = Path(payload["folder"]), payload["fresh"]
     with LlamaEngine.open(payload["model"], EngineSettings(**payload["settings"])) as engine:
         blocks = Blocks(engine, BlockStore(folder / "store", cache_bytes=0, create=False))
-        rows = []
+        raw: dict[str, Any] = {}
         for row in fresh["rows"]:
             manifest = blocks.store.manifest(row["block"])
             assert manifest is not None
@@ -167,27 +171,31 @@ def graft_side(payload: dict[str, Any]) -> dict[str, Any]:
             again = blocks.engine.capture()
             blocks.graft(manifest)
             hashes = greedy_hashes(engine, manifest.tokens[len(manifest.tokens) // 2], STEPS)
-            rows.append(
-                {
-                    "n": row["n"],
-                    "equal_steps": sum(a == b for a, b in zip(row["hashes"], hashes, strict=True)),
-                    "first_difference": first_difference(row["hashes"], hashes),
-                    "recaptured_equal": sha256(again.blob.data) == manifest.state_sha256,
-                    "control_equal_steps": row["control_equal_steps"],
-                }
-            )
-            say(f"grafted {row['n']} tokens: {rows[-1]['equal_steps']}/{STEPS} equal")
-        return {"lengths": rows, "samples": _compare_samples(engine, blocks, fresh["samples"], folder)}
+            raw[f"length/{row['n']}"] = {
+                "n": row["n"],
+                "fresh": row["hashes"],
+                "graft": hashes,
+                "state_sha256": manifest.state_sha256,
+                "recaptured_sha256": sha256(again.blob.data),
+                "control": row["control"],
+            }
+            equal = sum(a == b for a, b in zip(row["hashes"], hashes, strict=True))
+            say(f"grafted {row['n']} tokens: {equal}/{STEPS} equal")
+        return raw | _compare_samples(engine, blocks, fresh["samples"], folder)
 
 
 def _compare_samples(
     engine: LlamaEngine, blocks: Blocks, samples: list[dict[str, Any]], folder: Path
 ) -> dict[str, Any]:
     if not samples:
-        return {"0": {"n": 0, "kl_median": 0.0, "kl_p99": 0.0, "kl_max": 0.0, "argmax_flips": 0, "equal": 0}}
+        return {}
     reference: Logits = np.load(folder / "fresh.npy", mmap_mode="r")
+    raw: dict[str, Any] = {
+        f"sample/{i}": {"sha256": sha256(row.tobytes()), "variants": {}} for i, row in enumerate(reference)
+    }
     others = {"one pass": "one_pass.npy", "one pass, cut unaligned": "unaligned.npy"}
-    out = {name: _compare(reference, list(np.load(folder / file, mmap_mode="r"))) for name, file in others.items()}
+    for name, file in others.items():
+        _note(raw, name, reference, list(np.load(folder / file, mmap_mode="r")))
     from agentkv.bench.controls import can_move, move
 
     for distance in (0, *(DISTANCES if can_move(engine) else ())):
@@ -199,22 +207,20 @@ def _compare_samples(
             if distance:
                 move(engine, distance)
             logits.append(engine.extend(sample["turn"]))
-        out[str(distance)] = _compare(reference, logits)
-        say(f"{len(samples)} samples moved by {distance}: KL median {out[str(distance)]['kl_median']:.2e}")
-    return out
+        _note(raw, str(distance), reference, logits)
+        say(f"{len(samples)} samples moved by {distance}")
+    return raw
 
 
-def _compare(reference: Logits, others: list[Logits]) -> dict[str, Any]:
-    """KL(reference ‖ other) in nats, flips of the largest logit, and equal byte strings."""
-    divergences = [kl_divergence(a, b) for a, b in zip(reference, others, strict=True)]
-    return {
-        "n": len(others),
-        "kl_median": statistics.median(divergences),
-        "kl_p99": quantile(divergences, 0.99),
-        "kl_max": max(divergences),
-        "argmax_flips": sum(int(a.argmax() != b.argmax()) for a, b in zip(reference, others, strict=True)),
-        "equal": sum(a.tobytes() == b.tobytes() for a, b in zip(reference, others, strict=True)),
-    }
+def _note(raw: dict[str, Any], name: str, reference: Logits, others: list[Logits]) -> None:
+    """A variant of each sample: its digest, KL(reference ‖ variant) in nats, and whether its largest logit moved."""
+    for i, (a, b) in enumerate(zip(reference, others, strict=True)):
+        flipped = bool(a.argmax() != b.argmax())
+        raw[f"sample/{i}"]["variants"][name] = {
+            "sha256": sha256(b.tobytes()),
+            "kl": kl_divergence(a, b),
+            "flipped": flipped,
+        }
 
 
 def kl_divergence(a: Logits, b: Logits) -> float:

@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.engine.base import Engine
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import GuaranteeViolated
@@ -34,7 +35,7 @@ _WINDOW = 4096
 
 def run(model: str, skills: Path, *, per: int = 2, threads: int | None = None) -> dict[str, Any]:
     """Deposit the first ``per`` manuals of ``skills`` with ``model``, pack them, and look at them elsewhere."""
-    manuals = load_manuals([skills]).loaded[:per]
+    started, manuals = now(), load_manuals([skills]).loaded[:per]
     with tempfile.TemporaryDirectory(prefix="agentkv-portability-") as temporary:
         place = Path(temporary).resolve()
         place.chmod(0o777)
@@ -51,8 +52,8 @@ def run(model: str, skills: Path, *, per: int = 2, threads: int | None = None) -
         payload = {"model": model, "threads": threads, "pack": str(pack), "folder": str(place / "there")}
         there = in_new_process("portability:elsewhere", payload, {**ELSEWHERE, "HOME": str(place / "home")})
         inputs = canonical_json([manual.sha256 for manual in manuals])
-        result = origin("portability", model, digest, inputs, per=per, threads=threads)
-        return {**result, "here": here, "there": there, "pack_sha256": file_sha256(pack)}
+        header = origin("portability", model, digest, inputs, started=started, per=per, threads=threads)
+        return measured.result(header, {"here": {**here, "pack_sha256": file_sha256(pack)}, "there": there})
 
 
 def check(result: dict[str, Any]) -> None:
@@ -61,7 +62,7 @@ def check(result: dict[str, Any]) -> None:
     for part in ("segments", "probes", "states"):
         if here[part] != there[part]:
             raise GuaranteeViolated(f"{part} differ elsewhere")
-    if result["pack_sha256"] != there["pack_sha256"]:
+    if here["pack_sha256"] != there["pack_sha256"]:
         raise GuaranteeViolated("a pack made again elsewhere has other bytes")
     for how in ("prove", "recompute"):
         if there[how] != len(here["probes"]):

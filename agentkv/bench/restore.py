@@ -21,8 +21,8 @@ the fastest setting there. Bytes: the geometric mean of stored bytes against the
 slower has to save 10 % of the disk. Without cold figures, warm with all hashes stands in. ``by_mode`` is the same
 product for each way of reading alone, so that it can be seen which of them decides.
 
-Enforced: what comes back is the same, byte for byte. Aims, reported: ``AIMS``. ``synthetic`` needs no model: random
-half floats whose exponents are spread as a real model's; then there is no native set.
+Enforced: what comes back is the same, byte for byte. Aims, reported: ``scorers.restore.AIMS``. ``synthetic`` needs no
+model: random half floats whose exponents are spread as a real model's; then there is no native set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.bench.report import origin, say
+from agentkv.bench import measured
+from agentkv.bench.report import now, origin, say
 from agentkv.bench.size import default_setting, opened, states
 from agentkv.blocks import Blocks
 from agentkv.engine import layout as blobs
@@ -55,7 +56,6 @@ from agentkv.store.catalog import BlockStore
 
 LENGTHS = (512, 2048, 5569, 11994)
 SETTINGS = ("planes 1", "zstd 1", "raw")
-AIMS = {"from RAM, of memcpy": 0.8, "cold raw assembly, of disk": 0.6}
 LAYERS, CHANNELS = 30, 192
 """Of the synthetic state: smollm2-135m's."""
 
@@ -80,12 +80,13 @@ def run(
 
     ``texts`` is read once up to the longest length. Lengths over the model's trained window are left out.
     """
-    ways = [_parsed(codec) for codec in codecs]
+    started, ways = now(), [_parsed(codec) for codec in codecs]
     if model is None:
         engine: Engine = FakeEngine(window=_ROOM)
         made = (synthetic_state(n, seed=n) for n in sorted(lengths))
-        result = origin("restore", "synthetic", "", canonical_json(list(lengths)), lengths=list(lengths))
-        return {**result, **_measure_all(engine, None, made, ways, repeats, folder), "left_out": {}}
+        inputs, asked = canonical_json(list(lengths)), list(lengths)
+        header = origin("restore", "synthetic", "", inputs, started=started, lengths=asked) | {"left_out": {}}
+        return measured.result(header, _measure_all(engine, None, made, ways, repeats, folder))
     options = dict(settings or {})
     fit = _fitting(model, lengths, options)
     options["window"] = -(-(max(fit) + _ROOM) // 256) * 256
@@ -93,9 +94,11 @@ def run(
         options["window"] = min(options["window"], _train_window(model, options))
     with opened(model, options) as engine:
         inputs = canonical_json([list(fit), list(texts)])
-        result = origin("restore", engine.info.name, engine.info.sha256, inputs, **options, lengths=list(fit))
-        measured = _measure_all(engine, engine, states(engine, texts, fit), ways, repeats, folder)
-    return {**result, **measured, "left_out": {str(n): "over the window" for n in lengths if n not in fit}}
+        name, digest = engine.info.name, engine.info.sha256
+        header = origin("restore", name, digest, inputs, started=started, **options, lengths=list(fit))
+        raw = _measure_all(engine, engine, states(engine, texts, fit), ways, repeats, folder)
+    left_out = {str(n): "over the window" for n in lengths if n not in fit}
+    return measured.result({**header, "left_out": left_out}, raw)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -134,11 +137,11 @@ def _measure_all(
     repeats: int,
     folder: Path | None,
 ) -> dict[str, Any]:
-    rows = []
+    raw: dict[str, Any] = {"default": default_setting()}
     for state in made:
         with tempfile.TemporaryDirectory(prefix="agentkv-restore-", dir=folder) as temporary:
-            rows.append(_measure(engine, native, state, ways, repeats, Path(temporary)))
-    return {"lengths": rows, "aims": _aims(rows), "recommended": recommend(rows)}
+            raw[f"length/{len(state.tokens)}"] = _measure(engine, native, state, ways, repeats, Path(temporary))
+    return raw
 
 
 def _measure(
@@ -162,26 +165,17 @@ def _measure(
     for codec, level in ways:
         row = _measure_setting(engine, state, manifest, segments, codec, level, repeats, folder / f"{codec}-{level}")
         rows.append(row)
-        shown = ", ".join(f"{name} {mode['ms']['median']:.0f}" for name, mode in row["modes"].items())
+        shown = ", ".join(f"{name} {statistics.median(taken):.0f}" for name, taken in row["modes"].items())
         say(f"n = {n:,} ({size / 1e6:.0f} MB), {row['setting']}: ms of assembly: {shown}")
     after = disk_speed(folder / "yardstick", state.blob, repeats)
-    disk = {key: _pooled(before[key], after[key]) for key in ("warm", "cold")}
-    # 4. Shares.
-    for row in rows:
-        for name, mode in row["modes"].items():
-            read, median = disk[name.split()[0]], mode["ms"]["median"]
-            mode["of_memcpy"] = memcpy["median"] / median
-            mode["of_disk"] = read["median"] / median if read else None
-            if ram and read:
-                mode["with_native_of_disk"] = read["median"] / (median + ram["median"])
     return {
         "n": n,
         "state_bytes": size,
+        "state_sha256": manifest.state_sha256,
         "segments": len(manifest.segments),
         "memcpy_ms": memcpy,
-        "disk_ms": disk,
+        "disk_ms": {key: [before[key], after[key]] for key in ("warm", "cold")},
         "native_ms": ram,
-        "ram_of_memcpy": memcpy["median"] / ram["median"] if ram else None,
         "settings": rows,
     }
 
@@ -203,30 +197,27 @@ def _measure_setting(
         stored = store.sizes(manifest).stored
     time.sleep(_SETTLE_S)
     files = _Files(sorted(path for path in (folder / "segments").rglob("*") if path.is_file()), stored)
-    modes: dict[str, Any] = {}
-    equal = True
+    modes: dict[str, list[float]] = {}
+    digests = []
     for name, verify in (("first", "always"), ("again", "once")):
         with BlockStore(folder, verify=verify, cache_bytes=0, create=False) as store:
             work = functools.partial(Blocks(engine, store).state, manifest)
-            equal = np.array_equal(work().blob, state.blob) and equal
-            modes[f"warm {name}"] = {"ms": times(work, repeats)}
+            digests.append(sha256(work().blob.data))
+            modes[f"warm {name}"] = times(work, repeats)
             if files.evict() == 0:
-                modes[f"cold {name}"] = {"ms": times(work, repeats, files.evict, files.note)}
+                modes[f"cold {name}"] = times(work, repeats, files.evict, files.note)
             assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
             into = functools.partial(store.read, manifest, assembly.place)
             touched = times(into, repeats)
-    if files.left:
-        modes = {name: mode for name, mode in modes.items() if name.startswith("warm")}
     return {
         "setting": "raw" if codec == "raw" else f"{codec} {level}",
         "stored_bytes": stored,
-        "of_raw": stored / state.blob.nbytes,
         "put_ms": put_ms,
         "modes": modes,
-        "warm_again_into_touched_memory_ms": touched,
-        "cold": f"left out: {files.left:.0%} of the pages stay in the page cache" if files.left else "no page was left",
-        "device_share": statistics.median(files.shares) if files.shares and not files.left else None,
-        "equal": bool(equal),
+        "touched_ms": touched,
+        "pages_left": files.left,
+        "device_shares": files.shares,
+        "read_sha256": digests,
     }
 
 
@@ -274,8 +265,8 @@ def times(
     repeats: int,
     before: Callable[[], object] | None = None,
     after: Callable[[], object] | None = None,
-) -> dict[str, float]:
-    """Median, minimum and maximum milliseconds; ``before`` and ``after`` each repeat are not timed.
+) -> list[float]:
+    """Milliseconds of each repeat; ``before`` and ``after`` each are not timed.
 
     One run goes first untimed, unless ``before`` sets the scene. What ``work`` gives is freed outside the clock.
     """
@@ -291,18 +282,10 @@ def times(
         del kept
         if after is not None:
             after()
-    return {"median": statistics.median(taken), "min": min(taken), "max": max(taken), "repeats": float(repeats)}
+    return taken
 
 
-def _pooled(first: dict[str, float] | None, second: dict[str, float] | None) -> dict[str, float] | None:
-    if first is None or second is None:
-        return None
-    middle = (first["median"] + second["median"]) / 2
-    ends = {"min": min(first["min"], second["min"]), "max": max(first["max"], second["max"])}
-    return {"median": middle, **ends, "repeats": first["repeats"] + second["repeats"]}
-
-
-def disk_speed(path: Path, data: NDArray[np.uint8], repeats: int) -> dict[str, dict[str, float] | None]:
+def disk_speed(path: Path, data: NDArray[np.uint8], repeats: int) -> dict[str, list[float] | None]:
     """Milliseconds to read a file of ``data`` sequentially, ``warm`` and ``cold``; None where it does not get cold."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -378,66 +361,3 @@ def _fetched() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)
-
-
-# --- what follows from the figures ------------------------------------------------------------------
-
-
-def recommend(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The setting of the least time × bytes, by the rule in the module's text, and whether it is the default."""
-    names = [way["setting"] for way in rows[0]["settings"]] if rows else []
-    if not names:
-        raise UsageError("nothing was measured")
-    time_of: dict[str, dict[str, list[float]]] = {}
-    bytes_of: dict[str, list[float]] = {name: [] for name in names}
-    for row in rows:
-        native = row["native_ms"]["median"] if row["native_ms"] else 0.0
-        ways = {way["setting"]: way for way in row["settings"]}
-        for mode in ways[names[0]]["modes"]:
-            taken = {
-                name: ways[name]["modes"][mode]["ms"]["median"] + native
-                for name in names
-                if mode in ways[name]["modes"]
-            }
-            for name, ms in taken.items():
-                time_of.setdefault(mode, {}).setdefault(name, []).append(ms / min(taken.values()))
-        least = min(way["stored_bytes"] for way in ways.values())
-        for name in names:
-            bytes_of[name].append(ways[name]["stored_bytes"] / least)
-    whole = [mode for mode, by in time_of.items() if all(len(by.get(name, ())) == len(rows) for name in names)]
-    cold = "cold first" if "cold first" in whole else "warm first"
-    sizes = {name: _mean(values) for name, values in bytes_of.items()}
-    slower = {name: _mean([*time_of[cold][name], *time_of["warm again"][name]]) for name in names}
-    best = min(names, key=lambda name: slower[name] * sizes[name])
-    return {
-        "setting": best,
-        "default": default_setting(),
-        "agrees": best == default_setting(),
-        "scores": {
-            name: {
-                "time": slower[name],
-                "bytes": sizes[name],
-                "time × bytes": slower[name] * sizes[name],
-                "by_mode": {mode: _mean(time_of[mode][name]) * sizes[name] for mode in whole},
-            }
-            for name in names
-        },
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, values)))
-
-
-def _aims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
-    for row in rows:
-        values = {"from RAM, of memcpy": row["ram_of_memcpy"]}
-        for way in row["settings"]:
-            if way["setting"] == "raw" and "cold first" in way["modes"]:
-                values["cold raw assembly, of disk"] = way["modes"]["cold first"]["of_disk"]
-        for name, value in values.items():
-            if value is not None:
-                found.append({"aim": name, "n": row["n"], "least": AIMS[name], "value": value})
-    return [{**one, "met": one["value"] >= one["least"]} for one in found]

@@ -14,7 +14,9 @@ from agentkv.bench.grading import Route, contains_answer
 from agentkv.evidence.records import Item
 from agentkv.evidence.scoring import scorer
 from agentkv.figures import share
+from agentkv.hashing import sha256
 from agentkv.records import Decision, Turn
+from agentkv.router.base import NONE
 from agentkv.router.evaluate import Routed, summary
 
 ANSWERS, EVALUATE = "answers", "route evaluate"
@@ -109,6 +111,17 @@ def decision_item(row: int, number: int, size: int, made_up: int, routed: Routed
     raw = routed.decision.model_dump(mode="json") | {"scores": list(routed.decision.scores.items())}
     figures = {"row": row, "size": size, "made_up": made_up}
     return Item(f"{row}/{number}", raw, {"query": routed.query, "label": routed.label}, figures=figures)
+
+
+def without_text(item: Item) -> Item:
+    """A decision for a result file: the question's SHA-256, and of the scores the five best and that of NONE.
+
+    The scorer gives the same figures for it; the question itself is only in the ledger.
+    """
+    best = [pair for pair in item.raw["scores"] if pair[0] != NONE][:5]
+    kept = [pair for pair in item.raw["scores"] if pair in best or pair[0] == NONE]
+    expected = {"query": sha256(item.expected["query"].encode()), "label": item.expected["label"]}
+    return Item(item.key, {**item.raw, "scores": kept}, expected, figures=item.figures)
 
 
 @scorer(EVALUATE, 1)

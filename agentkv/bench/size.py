@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +37,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.bench.report import origin, say
+from agentkv.bench import measured
+from agentkv.bench.report import now, origin, say
+from agentkv.bench.scorers.size import MAX_OVER_BOUND, MAX_SHARED, MAX_THREAD
 from agentkv.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
@@ -55,8 +56,6 @@ PREFIX_TOKENS = SKILL_TOKENS = 1500
 TURN_TOKENS = (60, 100)
 """A turn's length in tokens, from and to."""
 CODECS = ((Codec.ZSTD, 1), (Codec.ZSTD, 19), (Codec.PLANES, 1), (Codec.PLANES, 3), (Codec.PLANES, 9))
-MAX_SHARED, MAX_THREAD, MAX_OVER_BOUND = 1.05, 1.1, 1.03
-AIMS_OF_RAW = {("gemma-3-270m", 3000): 0.30}
 
 _OVERHEAD = HEADER_BYTES + TRAILER_BYTES
 _REPEATS = 3
@@ -91,38 +90,22 @@ def run(
     model: str | Engine, texts: Sequence[str], plan: Plan = Plan(), *, settings: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The whole benchmark; ``texts`` is the real text. An open engine must have ``plan.window``. See :func:`check`."""
+    started = now()
     options: dict[str, Any] = {**(settings or {}), "window": plan.window}
     with opened(model, options) as engine, tempfile.TemporaryDirectory(prefix="agentkv-size-") as temporary:
         # A list of settings, not the plan itself: enumerations and tuples are not JSON.
         shown = {**asdict(plan), "codecs": [label(*pair) for pair in plan.codecs], "lengths": list(plan.lengths)}
-        result = origin(
-            "size", engine.info.name, engine.info.sha256, canonical_json(list(texts)), **options, plan=shown
-        )
-        result["sliding_window"] = 0
+        name, inputs = engine.info.name, canonical_json(list(texts))
+        header = origin("size", name, engine.info.sha256, inputs, started=started, **options, plan=shown)
+        raw: dict[str, Any] = {"store": {"model": name, "default": default_setting(), "sliding_window": 0}}
         if plan.skills:
-            result["shared_prefix"] = shared_prefix(engine, texts, plan, Path(temporary) / "shared")
+            raw["shared_prefix"] = shared_prefix(engine, texts, plan, Path(temporary) / "shared")
         if plan.turns:
-            result["thread"] = thread(engine, texts, plan, Path(temporary))
-        result["codecs"] = []
+            raw["thread"] = thread(engine, texts, plan, Path(temporary))
         for state in states(engine, texts, plan.lengths):
-            result["codecs"].append(measure_codecs(state, plan.codecs))
-            result["sliding_window"] = max(section.window for section in state.layout.sections)
-        result["aims"] = _aims(result)
-    return result
-
-
-def _aims(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is aimed at and reported, with the value found."""
-    found = []
-    for row in result["codecs"]:
-        limit = AIMS_OF_RAW.get((result["model"], row["n"]))
-        value = next((one["of_raw"] for one in row["codecs"] if one["codec"] == default_setting()), None)
-        if limit is not None and value is not None:
-            found.append({"aim": f"{row['n']:,} tokens, share of raw", "limit": limit, "value": value})
-    if "thread" in result and result["sliding_window"]:
-        value = result["thread"]["ratio"]
-        found.append({"aim": "thread, share of its final state", "limit": MAX_THREAD, "value": value})
-    return [{**one, "met": one["value"] <= one["limit"]} for one in found]
+            raw[f"codecs/{len(state.tokens)}"] = measure_codecs(state, plan.codecs)
+            raw["store"]["sliding_window"] = max(section.window for section in state.layout.sections)
+    return measured.result(header, raw)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -245,8 +228,6 @@ def shared_prefix(
         "bytes": usage,
         "own_rows_bytes": own,
         "prefix_bytes": one,
-        "ratio": usage["total"] / (own + one),
-        "ratio_segments": usage["segments"] / (own + one),
         "unshared_bytes": unshared,
     }
 
@@ -278,14 +259,9 @@ def thread(engine: Engine, texts: Sequence[str], plan: Plan, folder: Path) -> di
         "tokens": at,
         "bytes": here,
         "final_alone_bytes": there,
-        "ratio": here["total"] / there["total"],
-        "ratio_segments": here["segments"] / there["segments"],
-        "excess": {
-            "small_segments": (last_segments - one_segments) / there["total"],
-            "superseded": superseded / there["total"],
-            "manifests": (here["manifests"] - there["manifests"]) / there["total"],
-            "other": (here["other"] - there["other"]) / there["total"],
-        },
+        "last_segments_bytes": last_segments,
+        "one_block_segments_bytes": one_segments,
+        "superseded_bytes": superseded,
         "manifest_parts": _manifest_parts(manifests),
     }
 
@@ -307,26 +283,15 @@ def measure_codecs(state: State, settings: Sequence[tuple[Codec, int]]) -> dict[
     segments = list({ref.sha256: (ref, data) for ref, data in cut}.values())
     bound = sum(planes_entropy(data, ref.element_bytes) for ref, data in segments)
     live = raw - masked_bytes(state)
-    rows = [{"codec": "raw", "bytes": raw, "of_raw": 1.0}, {"codec": "live rows", "bytes": live, "of_raw": live / raw}]
+    rows = []
     for codec, level in settings:
-        measured = _encode_all(segments, codec, level)
-        size = measured["bytes"]
-        rows.append(
-            {
-                "codec": label(codec, level),
-                **measured,
-                "of_raw": size / raw,
-                "over_bound": size / bound if bound else None,
-                "encode_mb_s": raw / 1e3 / measured["encode_ms"],
-                "decode_mb_s": raw / 1e3 / measured["decode_ms"],
-            }
-        )
-        say(f"n = {n:,}, {label(codec, level)}: {size / raw:.4f} of raw")
-    rows += [{"codec": "order-0 bound", "bytes": round(bound), "of_raw": bound / raw, "over_bound": 1.0}]
+        rows.append({"codec": label(codec, level), **_encode_all(segments, codec, level)})
+        say(f"n = {n:,}, {label(codec, level)}: {rows[-1]['bytes'] / raw:.4f} of raw")
     return {
         "n": n,
         "raw_bytes": raw,
-        "raw_bytes_per_token": raw / n,
+        "live_bytes": live,
+        "bound_bytes": bound,
         "segments": len(segments),
         "codecs": rows,
         "variants": variants(state.layout.sections, segments),
@@ -361,7 +326,7 @@ def _entropy(values: NDArray[Any]) -> float:
 
 
 def _encode_all(segments: Segments, codec: Codec, level: int) -> dict[str, Any]:
-    """Sizes of the files, and times on one thread; medians of three, of one for slow levels."""
+    """Bytes of the files, and milliseconds on one thread of each repeat: three, one for slow levels."""
     repeats = _REPEATS if level < 9 else 1
     encode, decode, size = list[float](), list[float](), 0
     out = np.empty(max(data.size for _, data in segments), np.uint8)
@@ -380,7 +345,7 @@ def _encode_all(segments: Segments, codec: Codec, level: int) -> dict[str, Any]:
                 raise GuaranteeViolated(f"{label(codec, level)} gave other bytes back than it was given")
         encode.append(spent * 1e3)
         decode.append(back * 1e3)
-    return {"bytes": size, "encode_ms": statistics.median(encode), "decode_ms": statistics.median(decode)}
+    return {"bytes": size, "encode_ms": encode, "decode_ms": decode}
 
 
 # --- other arrangements, measured only --------------------------------------------------------------

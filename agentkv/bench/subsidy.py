@@ -9,7 +9,6 @@ warm disk with verification and decompression in threads, and what each step tak
 from __future__ import annotations
 
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from agentkv.bench import measured
 from agentkv.bench.controls import clear_cache
-from agentkv.bench.report import origin, say, timed
+from agentkv.bench.report import clocked, now, origin, say
 from agentkv.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import State
 from agentkv.engine.llama import LlamaEngine
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json
+from agentkv.hashing import canonical_json, sha256
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 
@@ -41,6 +41,7 @@ def run(
     model: str, *, lengths: Sequence[int] = LENGTHS, settings: dict[str, Any] | None = None, folder: Path | None = None
 ) -> dict[str, Any]:
     """The whole benchmark. Lengths over the model's trained window are left out, and said so."""
+    started = now()
     options: dict[str, Any] = {"window": None, **(settings or {})}
     with tempfile.TemporaryDirectory(prefix="agentkv-subsidy-", dir=folder) as temporary:
         train = _train_window(model, options)
@@ -49,10 +50,11 @@ def run(
             raise UsageError(f"no length fits the trained window of {train:,} tokens")
         options["window"] = options["window"] or min(train, -(-(max(fit) + 64) // 256) * 256)
         with LlamaEngine.open(model, EngineSettings(**options)) as engine:
-            rows = [_measure(engine, n, Path(temporary) / str(n)) for n in fit]
-            result = origin("subsidy", model, engine.info.sha256, canonical_json(list(fit)), **options)
+            raw = {str(n): _measure(engine, n, Path(temporary) / str(n)) for n in fit}
+            inputs = canonical_json(list(fit))
+            header = origin("subsidy", model, engine.info.sha256, inputs, started=started, **options)
     left_out = {str(n): f"over the trained window of {train:,} tokens" for n in lengths if n not in fit}
-    return {**result, "lengths": rows, "left_out": left_out}
+    return measured.result({**header, "left_out": left_out}, raw)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -70,9 +72,9 @@ def _train_window(model: str, options: dict[str, Any]) -> int:
 
 
 def _measure(engine: LlamaEngine, n: int, folder: Path) -> dict[str, Any]:
-    rng = random.Random(n)
-    low = 1000
-    tokens = [rng.randrange(low, min(40_000, engine.info.n_vocab)) for _ in range(n)]
+    rng, high = random.Random(n), min(40_000, engine.info.n_vocab)
+    low = 1000 if high > 2000 else 3  # past the control tokens
+    tokens = [rng.randrange(low, high) for _ in range(n)]
     # 1. Cold: read the block; then the first token behind it.
     engine.clear()
     start = time.perf_counter()
@@ -84,19 +86,19 @@ def _measure(engine: LlamaEngine, n: int, folder: Path) -> dict[str, Any]:
         blocks = Blocks(engine, store)
         deposit = blocks.deposit(tokens)
         state = blocks.state(deposit.manifest)
-        overhead = sum(deposit.ms[stage] for stage in ("capture", "cut", "store"))
         # 3. From RAM, and a plain copy of as many bytes.
-        ram = timed(lambda: engine.restore(state), _REPEATS)
+        ram = clocked(lambda: engine.restore(state), _REPEATS)
         first = _first_token(engine, state, tokens[0])
-        cleared = timed(lambda: clear_cache(engine), _REPEATS)
+        cleared = clocked(lambda: clear_cache(engine), _REPEATS)
         target = np.empty_like(state.blob)
-        copy = timed(lambda: np.copyto(target, state.blob), _REPEATS)
+        copy = clocked(lambda: np.copyto(target, state.blob), _REPEATS)
         engine.restore(state)
-        equal = bool(np.array_equal(engine.extend([tokens[0]]), fresh))
+        grafted = engine.extend([tokens[0]])
         sizes = store.sizes(deposit.manifest)
         # 4. From a warm disk.
         disk = _warm_disk(folder, engine, deposit.manifest, state)
-    row = {
+    say(f"n = {n}: cold {cold / 1e3:.1f} s, RAM {min(ram):.1f} ms, disk {min(disk['whole']):.1f} ms at best")
+    return {
         "n": n,
         "state_bytes": int(state.blob.nbytes),
         "stored_bytes": sizes.stored,
@@ -105,33 +107,24 @@ def _measure(engine: LlamaEngine, n: int, folder: Path) -> dict[str, Any]:
         "restore_ram_ms": ram,
         "memcpy_ms": copy,
         "clear_cache_ms": cleared,
-        "restore_disk": disk,
-        "subsidy_ram": (cold + first) / (ram["median"] + first),
-        "subsidy_disk": (cold + first) / (disk["first_read_ms"] + first),
-        "ram_share_of_memcpy": copy["median"] / ram["median"],
+        "disk_ms": disk,
         "deposit_ms": deposit.ms,
-        "deposit_overhead": overhead / deposit.ms["prefill"],
-        "logits_equal": equal,
+        "logits_sha256": {"read": sha256(fresh.tobytes()), "grafted": sha256(grafted.tobytes())},
     }
-    say(
-        f"n = {n}: cold {cold / 1e3:.1f} s, RAM {ram['median']:.1f} ms + first token {first:.1f} ms "
-        f"({row['subsidy_ram']:.0f} x), disk {disk['first_read_ms']:.1f} ms ({row['subsidy_disk']:.0f} x)"
-    )
-    return row
 
 
-def _first_token(engine: LlamaEngine, state: State, token: int) -> float:
+def _first_token(engine: LlamaEngine, state: State, token: int) -> list[float]:
     times = []
     for _ in range(_REPEATS):
         engine.restore(state)
         start = time.perf_counter()
         engine.extend([token])
         times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+    return times
 
 
-def _warm_disk(folder: Path, engine: LlamaEngine, manifest: Manifest, state: State) -> dict[str, Any]:
-    """A new store object on files that the page cache holds; every digest checked on every read."""
+def _warm_disk(folder: Path, engine: LlamaEngine, manifest: Manifest, state: State) -> dict[str, list[float]]:
+    """A new store object on files that the page cache holds; every digest checked on every read, but for ``again``."""
     with BlockStore(folder, verify="always", cache_bytes=0) as store:
 
         def whole() -> None:
@@ -143,22 +136,19 @@ def _warm_disk(folder: Path, engine: LlamaEngine, manifest: Manifest, state: Sta
             store.verify(manifest.block_id, deep=False)
 
         assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
-        total = timed(whole, _REPEATS)
-        hashed = timed(checked, _REPEATS)["median"]
-        decoded = timed(lambda: store.read(manifest, lambda ref, raw: None), _REPEATS)["median"]
-        placed = timed(lambda: store.read(manifest, assembly.place), _REPEATS)["median"]
-        native = timed(lambda: engine.restore(state), _REPEATS)["median"]
+        total = clocked(whole, _REPEATS)
+        hashed = clocked(checked, _REPEATS)
+        decoded = clocked(lambda: store.read(manifest, lambda ref, raw: None), _REPEATS)
+        placed = clocked(lambda: store.read(manifest, assembly.place), _REPEATS)
+        native = clocked(lambda: engine.restore(state), _REPEATS)
     with BlockStore(folder, verify="once", cache_bytes=0) as store:
         store.read(manifest, assembly.place)
-        again = timed(lambda: store.read(manifest, assembly.place), _REPEATS)["median"]
+        again = clocked(lambda: store.read(manifest, assembly.place), _REPEATS)
     return {
-        "first_read_ms": total["median"],
-        "spread_ms": [total["min"], total["max"]],
-        "verified_before_ms": again + native,
-        "share": {
-            "read + SHA-256": hashed / total["median"],
-            "decompress": max(0.0, decoded - hashed) / total["median"],
-            "place": max(0.0, placed - decoded) / total["median"],
-            "native set": native / total["median"],
-        },
+        "whole": total,
+        "hashed": hashed,
+        "decoded": decoded,
+        "placed": placed,
+        "native": native,
+        "again": again,
     }

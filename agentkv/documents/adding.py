@@ -34,6 +34,8 @@ OnFile = Callable[[int, int, str], None]
 """Called with files done, files in all, and the file's path."""
 OnWindow = Callable[[DocumentRecord, WindowRecord], None]
 """Called before a window is read."""
+Until = Callable[[], bool]
+"""Asked before a window is read; true ends the reading there, and the rest is for another time."""
 
 _SAMPLE_FROM = 4
 
@@ -95,7 +97,10 @@ class Plan:
 
 @dataclass
 class Report:
-    """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was."""
+    """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was.
+
+    ``enough``: the caller's ``until`` ended the reading.
+    """
 
     plan: Plan
     read: int = 0
@@ -103,6 +108,7 @@ class Report:
     seconds: float = 0.0
     retired_blocks: int = 0
     stopped: AgentKVError | None = None
+    enough: bool = False
     skipped: list[StaleDocument] = field(default_factory=list)
 
 
@@ -236,6 +242,7 @@ class Adding:
         eager: bool,
         on_file: OnFile | None = None,
         on_window: OnWindow | None = None,
+        until: Until | None = None,
         cancellation: Cancellation | None = None,
     ) -> Report:
         """Do what the plan says; with ``eager``, read the windows that are not stored. Raises Cancelled, StoreError's.
@@ -263,7 +270,7 @@ class Adding:
         # 4. The windows.
         if eager and plan.missing:
             self._self_test(self._reader.memory.store, cancellation)
-            self._read(report, on_window, cancellation)
+            self._read(report, on_window, until, cancellation)
         report.seconds = time.perf_counter() - begun
         return report
 
@@ -280,13 +287,22 @@ class Adding:
             self._shelf.forget(plan.removed)
         return retired
 
-    def _read(self, report: Report, on_window: OnWindow | None, cancellation: Cancellation | None) -> None:
+    def _read(
+        self,
+        report: Report,
+        on_window: OnWindow | None,
+        until: Until | None,
+        cancellation: Cancellation | None,
+    ) -> None:
         store = self._reader.memory.store
         own = {window.block_id for record in report.plan.documents for window in record.windows}
         left = {error.path for error in report.skipped}
         for record, window in report.plan.missing:
             if record.path in left:
                 continue
+            if until is not None and until():
+                report.enough = True
+                return
             if on_window is not None:
                 on_window(record, window)
             evicted = len(store.evicted)

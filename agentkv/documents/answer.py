@@ -1,9 +1,9 @@
 """Answers with evidence: each window is asked alone, quotes a sentence of itself, and the quote is checked.
 
-A turn behind a window: the question; then the model has to go on with one of the window's own sentences or with "not
-stated" (``quote.py``), where sentences that share the question's words have a start; then it says the answer freely,
-in one line. A window that says "not stated" is passed, and the
-next one is tried. Several answers are combined by votes over their words; states are never put together.
+A turn behind a window: the question; the answer, freely, in one line; then the model has to go on with one of the
+window's own sentences (``quote.py``), where those that share words with question and answer have a start. Of the
+sentence no more is read than it takes to tell it from the others. A window whose answer is "not stated" is passed, and
+the next one is tried. Several answers are combined by votes over their words; states are never put together.
 
 Not guaranteed: that a small model picks the right sentence, or knows that a window does not hold the answer. What is
 guaranteed of a reply is that its quote stands at the byte range given, in the file as it was added.
@@ -28,9 +28,9 @@ from agentkv.engine.generate import check_window, generate
 from agentkv.records import TokenCounts
 
 SHARED_WORDS = 12.0
-"""Nats for a sentence that holds all of the question's words, in proportion for one that holds some. With none or few
-gemma-3-270m begins with whatever sentence reads well, whatever was asked; a larger model may need less."""
-EVIDENCE, END, ANSWER = ' The passage says: "', '"\n', "So the answer is:"
+"""Nats for a sentence that holds all words of question and answer, in proportion for one that holds some."""
+EVIDENCE, END = '\nThe passage says: "', '"\n'
+_NOT_STATED = re.compile(rf"\b{NOT_STATED}\b", re.IGNORECASE)
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|about)\s+")
 
 
@@ -98,30 +98,39 @@ def ask_window(
     engine = reader.memory.engine
     quotable = _quotable(hit)
     prompt = reader.window_prompt(hit.document, hit.window, question)
-    turn = [*prompt.turn, *engine.tokenize(EVIDENCE, special=False)]
+    cue = engine.tokenize(EVIDENCE, special=False)
     longest = max((len(engine.tokenize(item.text + END, special=False)) for item in quotable), default=0)
-    ending = engine.tokenize(ANSWER, special=False)
-    check_window(sum(map(len, prompt.blocks)), len(turn) + longest + len(ending), max_new, engine.window)
+    check_window(sum(map(len, prompt.blocks)), len(prompt.turn) + len(cue) + longest, max_new, engine.window)
     begun = time.perf_counter()
     with reader.live(hit.document, hit.window, question, cancellation) as live:
         restored_at, counted = time.perf_counter(), (engine.counters.restored, engine.counters.decoded)
-        logits = engine.extend(turn, cancellation)
-        texts = [*(item.text + END for item in quotable), NOT_STATED + END]
-        choice = choose(engine, logits, texts, _bonus(question, quotable, shared_words), cancellation)
-        answer, generated = None, 0
-        if choice.index < len(quotable):
-            logits = engine.extend(ending, cancellation)
-            answer, generated = _say(reader, logits, prompt.stops, max_new, cancellation)
-        decoded = engine.counters.decoded - counted[1]
+        logits = engine.extend(prompt.turn, cancellation)
+        answer, generated = _say(reader, logits, prompt.stops, max_new, cancellation)
+        choice = None
+        if quotable and answer and not _NOT_STATED.search(answer):
+            logits = engine.extend(cue, cancellation)
+            texts = [item.text + END for item in quotable]
+            bonus = _bonus(f"{question} {answer}", quotable, shared_words)
+            choice = choose(engine, logits, texts, bonus, cancellation, whole=False)
+        prefilled = engine.counters.decoded - counted[1] - max(0, generated - 1)  # the last one said is not read
         restored = live.manifest.n_tokens if live.manifest is not None else 0
-    evidence = _evidence(reader.shelf, hit, quotable[choice.index]) if choice.index < len(quotable) else None
-    steps = choice.asked + generated
+    evidence = None if choice is None else _evidence(reader.shelf, hit, quotable[choice.index])
+    steps = generated + (0 if choice is None else choice.asked)
+    reused = live.kept and not live.created
+    reader.memory.blocks.count(
+        "window",
+        block_id=hit.window.block_id if reused else None,
+        restored=restored if reused else 0,
+        read=prefilled,
+        generated=steps,
+        restore_ms=(restored_at - begun) * 1e3 if reused else 0.0,
+    )
     return Attempt(
         hit=hit,
-        answer=answer or (evidence.quote if evidence else None),
+        answer=answer if evidence is not None else None,
         evidence=evidence,
-        confidence=choice.probability,
-        tokens=TokenCounts(restored=restored, prefilled=max(0, decoded - generated), generated=steps),
+        confidence=0.0 if choice is None else choice.probability,
+        tokens=TokenCounts(restored=restored, prefilled=prefilled, generated=steps),
         restore_ms=(restored_at - begun) * 1e3,
         answer_ms=(time.perf_counter() - restored_at) * 1e3,
         read_now=live.created,
@@ -139,9 +148,9 @@ def _quotable(hit: Hit) -> list[Sentence]:
 
 
 def _bonus(question: str, quotable: Sequence[Sentence], nats: float) -> list[float]:
-    """A start for sentences that share the question's words; none for "not stated"."""
+    """A start for sentences that share the words of question and answer."""
     shares = shares_of(query_terms(question), [item.text for item in quotable])
-    return [*(nats * share for share in shares), 0.0]
+    return [nats * share for share in shares]
 
 
 def _say(

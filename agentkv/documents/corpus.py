@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agentkv.documents import compose
-from agentkv.documents.adding import Adding, OnFile, OnWindow, Plan, Report, Sample
+from agentkv.documents.adding import Adding, OnFile, OnWindow, Plan, Report, Sample, Until
 from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, ask_window, combine
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate, rerank
@@ -100,13 +100,16 @@ class Corpus:
         *,
         on_file: OnFile | None = None,
         on_window: OnWindow | None = None,
+        until: Until | None = None,
         cancellation: Cancellation | None = None,
     ) -> Report:
-        """Do what a plan says. What was done before an error, Ctrl-C or a crash stays, and the next call goes on."""
+        """Do what a plan says. What was done before an error, Ctrl-C or a crash stays, and the next call goes on.
+
+        ``until`` is asked before each window: once it says so, the rest is left for another time.
+        """
         self.shelf.write(self.record)
-        report = self._adding.carry_out(
-            plan, eager=self.record.keep == "eager", on_file=on_file, on_window=on_window, cancellation=cancellation
-        )
+        how: Any = {"on_file": on_file, "on_window": on_window, "until": until, "cancellation": cancellation}
+        report = self._adding.carry_out(plan, eager=self.record.keep == "eager", **how)
         self._trim()
         return report
 

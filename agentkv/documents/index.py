@@ -1,4 +1,7 @@
-"""Full-text search over the windows of one corpus: SQLite FTS5, BM25 with headings weighted.
+"""Full-text search over the windows of one corpus: SQLite FTS5, BM25 of whole windows and of their passages.
+
+A window's rank by its words, headings weighted, and the rank of its best passage are fused: a long window that holds a
+question's words here and there should not win over one that holds them together. Windows with a rare name come first.
 
 An index is made from records and kept sources and may be lost at any time: opening one that is missing, damaged or of
 another version makes it anew, and one that lags behind the records is brought in step. So it never finds a window of a
@@ -22,11 +25,24 @@ from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument, StoreReadError
 from agentkv.hashing import sha256
 
-VERSION = 1
+VERSION = 2
 WEIGHTS = (1.0, 2.0, 1.0)
 """BM25 weights of path, headings and text. On 28 questions about 20 files a heading's weight of 1 or 2 put the right
 window first 19 times, of 4 or more 17 times; with the stemmer or without, and with phrases or without, as often or two
 fewer: the differences are within chance."""
+PASSAGE = 1000
+"""Characters that paragraphs of a window are gathered up to, to be weighed as one passage. On the tuned half of the
+questions about PostgreSQL's and git's manuals (``agentkv bench questions``; 3,300 windows of 4,096 characters) windows
+alone put the right one first 8 of 26 times and among five 15 times; fused with passages of 1,000 characters 11 and 18
+times, of 800 12 and 17, of 1,400 9 and 16; passages alone 6 and 17."""
+
+_RANK_CONSTANT, _POOL = 60.0, 200
+_MOST_PASSAGES = 1000
+_NAME_WEIGHT, _NAME_WINDOWS, _NAME_SHARE = 2.5, 3, 0.01
+"""A name that few windows hold (so many, or that share) says more than how often they hold the other words: its windows
+come first. BM25 alone puts windows that say another word of the question often before the only one that holds the name:
+of 60 needles in 2,514 windows (``agentkv bench needles``) it has 2 first and 33 among five, so all 60 are first. On the
+34 tuned questions about PostgreSQL's and git's manuals nothing changes, 8 first and 16 among five in that corpus."""
 
 _BUSY_S = 30.0
 _SCHEMA = """
@@ -35,9 +51,14 @@ CREATE TABLE files (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, digest TEX
 CREATE TABLE windows (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, number INTEGER NOT NULL);
 CREATE INDEX windows_by_file ON windows (file);
 CREATE VIRTUAL TABLE words USING fts5 (path, headings, body, tokenize = "porter unicode61 remove_diacritics 2");
+CREATE TABLE passages (id INTEGER PRIMARY KEY, window INTEGER NOT NULL);
+CREATE INDEX passages_by_window ON passages (window);
+CREATE VIRTUAL TABLE passage_words USING fts5 (body, tokenize = "porter unicode61 remove_diacritics 2");
 """
 _NOT_DAMAGE = ("locked", "readonly", "full", "unable to open", "I/O")
 _WORD = re.compile(r"\w+", re.UNICODE)
+_PARAGRAPH = re.compile(r"\n[ \t\r]*\n")
+_IDENTIFIER = re.compile(r"[0-9_]|[a-z][A-Z]")
 _NO_SPACES = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af])")
 STOP_WORDS = frozenset(
     """
@@ -54,7 +75,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Match:
-    """Window ``number`` of the document ``key``; ``score``: SQLite's BM25 with the sign turned, so more is better."""
+    """Window ``number`` of the document ``key``; ``score``: reciprocal ranks, by window, passage and name, added up."""
 
     key: str
     number: int
@@ -68,10 +89,23 @@ def query_terms(question: str) -> list[str]:
     return wanted or terms
 
 
-def match_expression(question: str) -> str:
-    """The question as an FTS5 query: any of its words, and pairs of neighbours as phrases; nothing of it is syntax."""
+def names_of(question: str) -> list[str]:
+    """Words that are written as names: with a capital within a sentence, or anywhere with a digit, ``_`` or a capital
+    behind a small letter. Each once, small.
+    """
+    found = []
+    for match in _WORD.finditer(question):
+        word, before = match[0], question[: match.start()].rstrip(" \t\"'(")
+        begins = not before or before[-1] in ".!?:\n"
+        if _IDENTIFIER.search(word) or (word[0].isupper() and len(word) > 1 and not begins):
+            found.append(word.casefold())
+    return [name for name in dict.fromkeys(found) if name not in STOP_WORDS]
+
+
+def match_expression(question: str, *, pairs: bool = True) -> str:
+    """The question as an FTS5 query: any of its words, and ``pairs`` of neighbours as phrases; nothing is syntax."""
     terms = query_terms(question)
-    phrases = [f"{first} {second}" for first, second in itertools.pairwise(terms)]
+    phrases = [f"{first} {second}" for first, second in itertools.pairwise(terms)] if pairs else []
     return " OR ".join(_quoted(spaced(term)) for term in (*terms, *phrases))
 
 
@@ -126,25 +160,63 @@ class Index:
 
     # --- search ---
 
-    def search(self, question: str, k: int) -> list[Match]:
-        """The ``k`` best windows, best first; none where no word of the question occurs."""
-        expression = match_expression(question)
-        if not expression or k < 1:
+    def search(self, question: str, k: int, *, passages: bool = True) -> list[Match]:
+        """The ``k`` best windows, best first; none where no word of the question occurs.
+
+        Without ``passages`` by the words of whole windows alone, as plain full-text search does it.
+        """
+        if not match_expression(question) or k < 1:
             return []
         try:
-            return self._search(expression, k)
+            return self._search(question, k, passages)
         except sqlite3.DatabaseError as error:
             self._begin_again(error)
-            return self._search(expression, k)
+            return self._search(question, k, passages)
 
-    def _search(self, expression: str, k: int) -> list[Match]:
+    def _search(self, question: str, k: int, passages: bool) -> list[Match]:
+        pool = max(_POOL, k)
+        scores: dict[tuple[str, int], float] = {}
+        by_passage = self._by_passage(question, pool) if passages else []
+        by_name = self._by_name(question, pool) if passages else []
+        for weight, ranked in ((1.0, self._by_window(question, pool)), (1.0, by_passage), (_NAME_WEIGHT, by_name)):
+            for rank, found in enumerate(ranked):
+                scores[found] = scores.get(found, 0.0) + weight / (_RANK_CONSTANT + rank)
+        best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
+        return [Match(key, number, score) for (key, number), score in best]
+
+    def _by_window(self, question: str, k: int) -> list[tuple[str, int]]:
+        return self._matching(match_expression(question), k)
+
+    def _by_name(self, question: str, k: int) -> list[tuple[str, int]]:
+        """Windows that hold a name of the question that is rare here."""
+        most = max(_NAME_WINDOWS, int(_NAME_SHARE * self.n_windows))
+        quoted = [_quoted(spaced(name)) for name in names_of(question)]
+        rare = [name for name in quoted if 0 < self._count(name, most + 1) <= most]
+        return self._matching(" OR ".join(rare), k) if rare else []
+
+    def _count(self, expression: str, most: int) -> int:
+        rows = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? LIMIT ?", (expression, most))
+        return len(rows.fetchall())
+
+    def _matching(self, expression: str, k: int) -> list[tuple[str, int]]:
         rows = self._db.execute(
             "SELECT files.key, windows.number, bm25(words, ?, ?, ?) AS score FROM words "
             "JOIN windows ON windows.id = words.rowid JOIN files ON files.id = windows.file "
             "WHERE words MATCH ? ORDER BY score, files.key, windows.number LIMIT ?",
             (*WEIGHTS, expression, k),
         )
-        return [Match(key, number, -score) for key, number, score in rows]
+        return [(key, number) for key, number, _ in rows]
+
+    def _by_passage(self, question: str, k: int) -> list[tuple[str, int]]:
+        """Windows by their best passage."""
+        rows = self._db.execute(
+            "SELECT files.key, windows.number, bm25(passage_words) AS score FROM passage_words "
+            "JOIN passages ON passages.id = passage_words.rowid JOIN windows ON windows.id = passages.window "
+            "JOIN files ON files.id = windows.file "
+            "WHERE passage_words MATCH ? ORDER BY score, files.key, windows.number LIMIT ?",
+            (match_expression(question, pairs=False), max(_MOST_PASSAGES, k)),
+        )
+        return list(dict.fromkeys((key, number) for key, number, _ in rows))[:k]
 
     @property
     def n_windows(self) -> int:
@@ -223,6 +295,10 @@ class Index:
                 row = self._db.execute("INSERT INTO windows (file, number) VALUES (?, ?)", (cursor.lastrowid, number))
                 values = row.lastrowid, spaced(_path_words(record.path)), spaced(headings), spaced(body)
                 self._db.execute("INSERT INTO words (rowid, path, headings, body) VALUES (?, ?, ?, ?)", values)
+                for passage in passages_of(body):
+                    part = self._db.execute("INSERT INTO passages (window) VALUES (?)", (row.lastrowid,))
+                    values_of_part = part.lastrowid, spaced(passage)
+                    self._db.execute("INSERT INTO passage_words (rowid, body) VALUES (?, ?)", values_of_part)
 
     def _forget(self, key: str) -> None:
         with self._transaction():
@@ -231,6 +307,9 @@ class Index:
     def _drop_rows(self, key: str) -> None:
         row = self._db.execute("SELECT id FROM files WHERE key = ?", (key,)).fetchone()
         if row is not None:
+            parts = "SELECT id FROM passages WHERE window IN (SELECT id FROM windows WHERE file = ?)"
+            self._db.execute(f"DELETE FROM passage_words WHERE rowid IN ({parts})", row)
+            self._db.execute("DELETE FROM passages WHERE window IN (SELECT id FROM windows WHERE file = ?)", row)
             self._db.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM windows WHERE file = ?)", row)
             self._db.execute("DELETE FROM windows WHERE file = ?", row)
             self._db.execute("DELETE FROM files WHERE id = ?", row)
@@ -243,6 +322,17 @@ def window_texts(record: DocumentRecord, document: Readable) -> Iterator[tuple[s
         within = [heading.title for heading in document.headings if start <= heading.position < stop]
         titles = dict.fromkeys((record.title, *window.trail, *within))
         yield "\n".join(title for title in titles if title), document.text[start:stop].replace("\0", " ")
+
+
+def passages_of(text: str) -> list[str]:
+    """Whole paragraphs of a text, gathered up to ``PASSAGE`` characters; a longer one stays whole."""
+    found, gathered = [], ""
+    for paragraph in _PARAGRAPH.split(text):
+        if gathered and len(gathered) + len(paragraph) > PASSAGE:
+            found.append(gathered)
+            gathered = ""
+        gathered += ("\n\n" if gathered else "") + paragraph
+    return [part for part in (*found, gathered) if part.strip()]
 
 
 def _path_words(path: str) -> str:

@@ -93,6 +93,8 @@ class _Node:
     children: dict[int, _Node] = field(default_factory=dict)
     leaf: int = -1
     bonus: float = 0.0
+    only: int = -1
+    """The one text behind it; -1 where there are several."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +116,20 @@ def choose(
     texts: Sequence[str],
     bonus: Sequence[float] | None = None,
     cancellation: Cancellation | None = None,
+    *,
+    whole: bool = True,
 ) -> Choice:
     """Let the model go on with exactly one of ``texts``, token by token, greedily.
 
     ``texts``: at least one, different, none the beginning of another. ``bonus``: nats for each; at a fork the largest
     behind a child is added to its logit. ``logits`` are those of the live context; on return the context ends with
-    the chosen text.
+    the chosen text, or, unless ``whole``, with as much of it as it took to choose.
     """
     root = _tree(engine, texts, bonus or [0.0] * len(texts))
     node, pending, probability, asked = root, list[int](), 1.0, 0
     while node.children:
+        if not whole and node.only >= 0:
+            return Choice(node.only, probability, logits, asked)
         if len(node.children) == 1:
             ((token, node),) = node.children.items()
         else:
@@ -148,7 +154,9 @@ def _tree(engine: Engine, texts: Sequence[str], bonus: Sequence[float]) -> _Node
         for token in engine.tokenize(text, special=False):
             child = node.children.get(token)
             if child is None:
-                child = node.children[token] = _Node(bonus=bonus[index])
+                child = node.children[token] = _Node(bonus=bonus[index], only=index)
+            elif child.only != index:
+                child.only = -1
             child.bonus = max(child.bonus, bonus[index])
             node = child
         node.leaf = index

@@ -28,8 +28,7 @@ from agentkv.memory import AgentMemory
 from agentkv.records import Manifest
 
 PREFIX = (
-    "Answer from the passage below. First quote the sentence of the passage that answers the question, then answer in "
-    "a few words. If the passage does not answer it, say that it is not stated.\n\n"
+    "Answer from the passage below, in a few words. If the passage does not answer it, say that it is not stated.\n\n"
 )
 SAMPLED = 32
 TURN_TOKENS = 256
@@ -81,10 +80,12 @@ class Depositor:
         """Read a window and store it without a probe of its own. Raises NotKept."""
         blocks = self._blocks
         check_window(parent.n_tokens + len(prompt.manual), PROBE_STEPS, 0, blocks.engine.window)
-        with blocks.exclusive():
+        with blocks.exclusive(), blocks.tracing.span("agentkv.deposit") as span:
             blocks.graft(parent)
-            blocks.engine.extend(prompt.manual, cancellation)
+            blocks.read(prompt.manual, cancellation)
             self._checkpoints.keep([prompt.prefix, prompt.manual], blocks.engine.capture(), cancellation)
+            if span.on:
+                span.set({"agentkv.block.id": identity, "agentkv.deposit.tokens": len(prompt.manual)})
         manifest = blocks.store.manifest(identity)
         if manifest is None:  # removed by another process a moment ago
             raise NotKept("it was removed again")

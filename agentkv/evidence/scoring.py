@@ -37,6 +37,16 @@ def known_scorers() -> list[tuple[str, int]]:
     return sorted(_scorers)
 
 
+def compute(kind: str, version: int, items: Sequence[Item]) -> dict[str, Any]:
+    """What the scorer of ``kind`` and ``version`` gives for ``items``. Raises KeyError if there is none."""
+    return _scorers[kind, version](items)
+
+
+def differences(reported: Any, computed: Any) -> list[str]:
+    """Where two scores are not equal, as ``path: reported, computed``."""
+    return list(_differences(reported, computed, ""))
+
+
 @dataclass(frozen=True)
 class Score:
     """``computed`` from the raw generations; ``reported`` by the run, None if it reported nothing.

@@ -16,6 +16,7 @@ kept.py          the tasks of solutions
 
 loop.py          learn a task; solve a task                               what commands use
 ├── gate.py          does the model lack it?
+│   └── margin.py        … by the margin of one direct answer, which costs less
 ├── solvers.py       who proposes candidates: the model, a file
 │   ├── endpoint.py      … a teacher behind an OpenAI-compatible endpoint
 │   └── source.py        … the program in what was said

@@ -81,6 +81,7 @@ class SolutionLibrary:
             weights=WEIGHTS if plain.vectors is None else plain.weights,
             shortlist=SHORTLIST,
             vectors=plain.vectors,
+            doubt=0.0,
         )
         self._slots: dict[str, list[Slot]] = {}
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 
 _TOKEN = re.compile(r"\S+")
+_AROUND = "\"'`“”()[]{},;:!?"
 _EDGE = "\"'`“”„«»‘’()[]{}<>,;:!?."
 _POSSESSIVE = re.compile(r"['’]s$")
 _NUMBER = re.compile(
@@ -130,7 +131,7 @@ def _stripped(token: re.Match[str]) -> Mention | None:
 
 
 def _number_of(token: str) -> Fraction | None:
-    text = token.strip("\"'`“”()[]{},;:!?").rstrip(".")
+    text = token.lstrip(_AROUND).rstrip(_AROUND + ".")
     match = _NUMBER.fullmatch(text)
     if match is not None:
         return Fraction(match[1].replace(",", "").replace("−", "-").removeprefix("+"))

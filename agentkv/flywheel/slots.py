@@ -50,7 +50,10 @@ class Slot:
 
 
 def slots_of(prompt: str, parameters: Mapping[str, Any]) -> list[Slot]:
-    """How each parameter is quoted from ``prompt``; no mention is taken for two of them."""
+    """How each parameter is quoted from ``prompt``; no mention is taken for two of them.
+
+    In the order of the text, so that a model that fills them reads on as it writes; what is not quoted comes last.
+    """
     mentions = Mentions(prompt)
     used: list[Mention] = []
     found: dict[str, Slot] = {}
@@ -59,7 +62,11 @@ def slots_of(prompt: str, parameters: Mapping[str, Any]) -> list[Slot]:
         slot = _slot(name, parameters[name], mentions, used)
         used += slot.where
         found[name] = slot
-    return [found[name] for name in parameters]
+    return sorted((found[name] for name in parameters), key=_place)
+
+
+def _place(slot: Slot) -> tuple[bool, int]:
+    return not slot.where, slot.where[0].start if slot.where else 0
 
 
 def _slot(name: str, value: Any, mentions: Mentions, used: Sequence[Mention]) -> Slot:
@@ -258,6 +265,11 @@ class _Writer:
 def typed_grammar(value: Any) -> str:
     """GBNF for a value of the same type as ``value``, lists and objects of anything."""
     return "\n".join(f"{name} ::= {rule}" for name, rule in {"root": _type(value), **_TYPES}.items())
+
+
+def any_grammar() -> str:
+    """GBNF for a value of any type."""
+    return "\n".join(f"{name} ::= {rule}" for name, rule in {"root": "any", **_TYPES}.items())
 
 
 # --- the same text with other values -----------------------------------------------------------------

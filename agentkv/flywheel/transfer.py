@@ -76,7 +76,8 @@ _WORDS = {Way.FILL: "filling its parameters", Way.REWRITE: "rewriting it", Way.S
 class Transfer:
     """Adapts solutions of a library. ``ways``: those tried for one task, in order, until one is not refused.
 
-    ``quote=False``: the grammar of the parameters binds types alone, for comparison.
+    ``quote=False``: the grammar of the parameters binds types alone, for comparison. ``rewrite_tokens``: most tokens of
+    a program that is written anew.
     """
 
     library: SolutionLibrary
@@ -84,6 +85,7 @@ class Transfer:
     callables: Mapping[str, Judging] = field(default_factory=dict)
     ways: Sequence[Way] = (Way.FILL, Way.REWRITE)
     quote: bool = True
+    rewrite_tokens: int = REWRITE_TOKENS
 
     def route(self, task: Task) -> tuple[Decision, Known | None]:
         """Which solution the task gets."""
@@ -132,7 +134,7 @@ class Transfer:
         turn = self.library.memory.ask(
             rewriting_question(task.prompt),
             skill=self.library.block(source, cancellation),
-            max_new=REWRITE_TOKENS,
+            max_new=self.rewrite_tokens,
             cancellation=cancellation,
         )
         program = program_in(turn.text)

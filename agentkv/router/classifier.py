@@ -3,20 +3,23 @@
 A skill's *card* is its name and description, and the question whether it fits, as the beginning of a user's message.
 Its state is a small block of its own, so a candidate costs the question's tokens and those that end the message: the
 candidates of a decision are read in one decode. Two things are told by it. The *channel*: log P(question | card) minus
-log P(question | a card without content), in nats a token. And *fits*: log P(yes) minus log P(no), as the answer. There
-is no order among candidates that could bias the pick, and a label that is not live cannot be picked.
+log P(question | a card without content), in nats a token. And *fits*: log P(yes) minus log P(no), as the answer; where
+that has no weight, it is not asked for. There is no order among candidates that could bias the pick, and a label that
+is not live cannot be picked.
 
 A small model is noisy, so how alike the words are is weighed in: the question's with the card's, with the skill's whole
 text, and with questions that are labelled as the skill's own. With an embedder, so is how alike they are in meaning.
-Words and meaning also narrow a large library to the few candidates that the model reads. The weights were fitted on
-questions that are published with the project (``agentkv bench route``), or are fitted anew on a library's own
-(``weights.py``); NONE has one too, and a skill that does not reach it is not picked.
+Words and meaning also narrow a library of any size to the candidates that the model reads: at most a shortlist, and of
+that those which they leave in doubt. The weights were fitted on questions that are published with the project
+(``agentkv bench route``), or are fitted anew on a library's own (``weights.py``); NONE has one too, and a skill that
+does not reach it is not picked.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,22 +28,18 @@ from agentkv.checkpoints import Checkpoints, NotKept
 from agentkv.engine.base import Logits, State
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.router.base import NONE, Candidate, Classification
-from agentkv.router.defaults import default_weights
+from agentkv.router.defaults import NARROWING, NARROWING_BY_MEANING, default_doubt, default_weights
 from agentkv.router.likeness import Library
 from agentkv.router.vectors import Vectors
 from agentkv.router.weights import FEATURES, Rows, Weights, probability
 
-SHORTLIST, SHORTLIST_BY_MEANING = 8, 5
-"""Candidates that the model reads, the nearest first: the cost of a decision does not grow with the library. Fewer with
-an embedder, which finds the right one among 5 as often as words do among 16."""
+SHORTLIST, SHORTLIST_BY_MEANING = 8, 6
+"""Candidates that the model may read, the nearest first: the cost of a decision does not grow with the library. Fewer
+with an embedder, which finds the right one among 5 as often as words do among 16; of the 288 questions that weights
+were fitted on it is among 4 for 240, among 5 for 245, among 6 for 250. Read are those that are in doubt."""
 
 MAX_QUESTION_TOKENS = 64
 """A question is scored on its first tokens; what follows is rarely what it is about."""
-
-
-NARROWING = np.array([5.0, 5.0, 5.0, 10.0, 10.0])
-"""What narrows the candidates: card, text, asked, meaning, asked_meaning. Words count for more here than in the score,
-since they find what meaning misses: 95 of 100 questions among 5, and 93 without."""
 
 _YES, _NO = ("Yes", "yes", " Yes", " yes"), ("No", "no", " No", " no")
 
@@ -52,22 +51,40 @@ def card_text(name: str, description: str) -> str:
 
 
 @dataclass(frozen=True)
+class Shortlist:
+    """The nearest candidates, nearest first: a row of likenesses each, and what these say alone, in nats."""
+
+    labels: tuple[str, ...]
+    rows: Rows
+    near: tuple[float, ...]
+
+    def in_doubt(self, ratio: float) -> int:
+        """How many of them are at least ``ratio`` times as likely as the first."""
+        return sum(near >= self.near[0] + math.log(ratio) for near in self.near) if ratio > 0 else len(self.labels)
+
+
+@dataclass(frozen=True)
 class Features:
-    """A question's candidates after narrowing, and a row of features for each; ``tokens``: evaluated for them."""
+    """The candidates that were read, and a row of features for each; ``tokens``: evaluated for them.
+
+    ``unread``: the rest of the shortlist, with how far each is behind the last that was read, in nats of likeness.
+    """
 
     labels: tuple[str, ...]
     rows: Rows
     tokens: int
+    unread: Mapping[str, float] = field(default_factory=dict)
 
 
 class ChannelClassifier:
     """Scores questions behind card blocks and by words.
 
     ``labelled`` are questions known to belong to a label; one that is being classified must not be among them when
-    the outcome is to say anything about others.
+    the outcome is to say anything about others. ``doubt``: how likely a candidate has to be beside the likeliest, by
+    words and meaning, to be read; 0 reads the whole shortlist.
     """
 
-    version = "3"
+    version = "4"
 
     def __init__(
         self,
@@ -77,12 +94,15 @@ class ChannelClassifier:
         labelled: Mapping[str, Sequence[str]] | None = None,
         shortlist: int | None = None,
         vectors: Vectors | None = None,
+        doubt: float | None = None,
     ) -> None:
         self.blocks, self.vectors = blocks, vectors
+        self.doubt = default_doubt(blocks.engine.info.sha256) if doubt is None else doubt
         self.shortlist = shortlist or (SHORTLIST if vectors is None else SHORTLIST_BY_MEANING)
         self.weights = weights or default_weights(blocks.engine.info.sha256, vectors is not None)
         self.labelled = {label: tuple(questions) for label, questions in (labelled or {}).items()}
         self.name = "channel+lexical" if vectors is None else f"channel+lexical+{vectors.embedder.name}"
+        self._narrowing = (NARROWING if vectors is None else NARROWING_BY_MEANING).vector[2:]
         self._prompts = PromptBuilder(blocks.engine)
         self._checkpoints = Checkpoints(blocks)
         self._end = self._prompts.question("")[1]
@@ -92,7 +112,12 @@ class ChannelClassifier:
     def with_learned(self, weights: Weights, labelled: Mapping[str, Sequence[str]]) -> ChannelClassifier:
         """The same classifier with other weights and labelled questions."""
         return ChannelClassifier(
-            self.blocks, weights=weights, labelled=labelled, shortlist=self.shortlist, vectors=self.vectors
+            self.blocks,
+            weights=weights,
+            labelled=labelled,
+            shortlist=self.shortlist,
+            vectors=self.vectors,
+            doubt=self.doubt,
         )
 
     def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> bool:
@@ -111,40 +136,53 @@ class ChannelClassifier:
             return self.blocks.deposit(card, allow_inexact=allow_inexact).created
 
     def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
-        """See :class:`agentkv.router.base.Classifier`; scores are of the shortlist and NONE."""
+        """See :class:`agentkv.router.base.Classifier`; scores are of the shortlist and NONE.
+
+        What was not read is put behind what was, by as much as likeness puts it behind.
+        """
         known = self.features(question, candidates)
         scores = dict(zip(known.labels, self.weights.scores(known.rows), strict=True))
+        last = min(scores.values(), default=0.0)
+        scores.update((label, last - behind) for label, behind in known.unread.items())
         found = Classification.best({**scores, NONE: self.weights.none}, known.tokens)
         if not known.labels or not self.weights.fitted_on:
             return found
         return replace(found, confidence=probability(list(found.scores.values()), 0))
 
     def features(self, question: str, candidates: Mapping[str, Candidate], *, aside: bool = False) -> Features:
-        """What is known of the nearest candidates. ``aside``: leave this very question out of the labelled ones."""
+        """What is known of the nearest candidates.
+
+        ``aside``, for learning: leave this very question out of the labelled ones, read the whole shortlist, and ask
+        whether each fits.
+        """
         engine = self.blocks.engine
         ids = engine.tokenize(" " + " ".join(question.split()), special=False)[:MAX_QUESTION_TOKENS]
         if not candidates or not ids:
             return Features((), np.zeros((0, len(FEATURES))), 0)
-        labels, alike = self.nearest(question, candidates, aside=aside)
-        told, tokens = self._ask({label: candidates[label].description for label in labels}, ids)
-        rows = np.column_stack([[told[label] for label in labels], alike])
-        return Features(labels, rows, tokens)
+        short = self.nearest(question, candidates, aside=aside)
+        n = len(short.labels) if aside else short.in_doubt(self.doubt)
+        asks = aside or self.weights.fits > 0
+        told, tokens = self._ask({label: candidates[label].description for label in short.labels[:n]}, ids, asks)
+        rows = np.column_stack([[told[label] for label in short.labels[:n]], short.rows[:n]])
+        behind = {short.labels[index]: short.near[n - 1] - short.near[index] for index in range(n, len(short.labels))}
+        return Features(short.labels[:n], rows, tokens, behind)
 
-    def nearest(
-        self, question: str, candidates: Mapping[str, Candidate], *, aside: bool = False
-    ) -> tuple[tuple[str, ...], Rows]:
-        """The shortlist that the model will read, nearest first, with a row of likenesses each; costs no tokens."""
+    def nearest(self, question: str, candidates: Mapping[str, Candidate], *, aside: bool = False) -> Shortlist:
+        """The candidates that the model may read; costs no tokens."""
         likeness = self._library.of(candidates)
         names, alike = likeness.labels, likeness.of(question, aside)
-        near = alike @ NARROWING
+        near = alike @ self._narrowing
         order = sorted(range(len(names)), key=lambda index: (-near[index], names[index]))[: self.shortlist]
-        return tuple(names[index] for index in order), alike[order]
+        return Shortlist(tuple(names[index] for index in order), alike[order], tuple(near[order].tolist()))
 
-    def _ask(self, descriptions: Mapping[str, str], ids: list[int]) -> tuple[dict[str, tuple[float, float]], int]:
-        """By label, channel and fits; zeros if no card fits into the window beside a question."""
+    def _ask(
+        self, descriptions: Mapping[str, str], ids: list[int], asks: bool
+    ) -> tuple[dict[str, tuple[float, float]], int]:
+        """By label, channel and, if ``asks``, fits; zeros if no card fits into the window beside a question."""
         engine = self.blocks.engine
         cards = {label: self._card(label, description) for label, description in sorted(descriptions.items())}
-        ids = ids[: max(0, engine.window - max(map(len, cards.values())) - len(self._end))]
+        end = self._end if asks else self._end[:1]  # one token: an engine tells what lies before the last one
+        ids = ids[: max(0, engine.window - max(map(len, cards.values())) - len(end))]
         if not ids:
             return dict.fromkeys(cards, (0.0, 0.0)), 0
         empty = self._card("", "")
@@ -152,8 +190,9 @@ class ChannelClassifier:
             before = engine.counters.decoded
             # A card's last token is evaluated with the question, since a state holds no logits.
             states = [self._state(card[:-1]) for card in (*cards.values(), empty)]
-            scored = engine.score_behind(states, [empty[-1], *ids, *self._end], len(ids))
-            *found, prior = [(float(each.log_probabilities.sum()), self._says_yes(each.logits)) for each in scored]
+            scored = engine.score_behind(states, [empty[-1], *ids, *end], len(ids))
+            yes = [self._says_yes(each.logits) if asks else 0.0 for each in scored]
+            *found, prior = zip((float(each.log_probabilities.sum()) for each in scored), yes, strict=True)
             told = {
                 label: ((likelihood - prior[0]) / len(ids), fits)
                 for label, (likelihood, fits) in zip(cards, found, strict=True)

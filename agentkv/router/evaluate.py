@@ -28,6 +28,9 @@ from agentkv.router.decision import Fallback, decide
 CONFIDENT = 0.8
 """From this probability on a pick counts as confident."""
 
+LOST = (0.0, 0.01, 0.03, 0.05, 0.1, 0.2)
+"""Shares of the covered questions that may lose the right pick to NONE, where the two are traded."""
+
 _BINS = 10
 
 
@@ -135,11 +138,49 @@ def summary(rows: Sequence[Routed]) -> dict[str, Any]:
         "abstained_on_uncovered": share(sum(row.right for row in uncovered), len(uncovered)),
         "invalid_picks": share(sum(row.decision.fallback is not None for row in rows), len(rows)),
         "wrong_when_confident": share(sum(not row.right for row in confident), len(confident)),
+        "trade_off": trade_off(rows),
         "expected_calibration_error": calibration_error(rows),
         "confusions": confusions(rows),
         "tokens": spread([row.decision.tokens for row in rows]),
         "ms": spread([row.decision.ms for row in rows]),
     }
+
+
+def trade_off(rows: Sequence[Routed]) -> list[dict[str, Any]]:
+    """What another score of NONE would do, from the recorded scores: for each of LOST, the most abstention for it.
+
+    ``none_by``: what is added to NONE's score; ``lost``: covered questions that lose the right pick by it, of all that
+    are covered, against a router without NONE; ``abstained_on_uncovered``. Empty where nothing can be lost or gained.
+    """
+    ahead = [(row, _ahead(row)) for row in rows if NONE in row.decision.scores]
+    covered = [(row, by) for row, by in ahead if row.label is not None]
+    uncovered = [by for row, by in ahead if row.label is None]
+    won = sorted(by for row, by in covered if _first(row) == row.label)
+    if not won or not uncovered:
+        return []
+    found = []
+    for most in LOST:
+        k = int(most * len(covered))
+        shift = won[k] if k < len(won) else max(by for _, by in ahead) + 1.0
+        found.append(
+            {
+                "none_by": shift,
+                "lost": share(sum(by < shift for by in won), len(covered)),
+                "abstained_on_uncovered": share(sum(by < shift for by in uncovered), len(uncovered)),
+            }
+        )
+    return found
+
+
+def _first(row: Routed) -> str | None:
+    return next((label for label in row.decision.scores if label != NONE), None)
+
+
+def _ahead(row: Routed) -> float:
+    """By how much the best label is ahead of NONE."""
+    scores = row.decision.scores
+    first = _first(row)
+    return float("-inf") if first is None else scores[first] - scores[NONE]
 
 
 def calibration_error(rows: Sequence[Routed]) -> float | None:

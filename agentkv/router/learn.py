@@ -1,8 +1,9 @@
 """Learning to route from labelled questions: features, fit, and the file that keeps them.
 
 Deterministic: the same questions, library and model give the same weights. A question's own copy is set aside while its
-features are made, as it will not be there when somebody asks. Not guaranteed: that weights of one model suit another,
-so each fingerprint has a file of its own.
+features are made, as it will not be there when somebody asks. The model's word whether a skill fits costs each decision
+some tokens, so where it had no weight it gets one only if that routes more held-out questions rightly. Not guaranteed:
+that weights of one model suit another, so each fingerprint has a file of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import ValidationError
 
 from agentkv import fsio
@@ -20,7 +22,7 @@ from agentkv.records import Count, Record, Sha256
 from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.evaluate import Labelled
-from agentkv.router.weights import Rows, Weights, fit, held_out
+from agentkv.router.weights import FEATURES, LOSE, Examples, Rows, Weights, held_out, taught
 
 _LIMIT = 16 << 20
 
@@ -30,6 +32,7 @@ class Learned(Record):
 
     ``right_before`` and ``right_after``: of the ``weights.fitted_on`` questions, how many the weights it began with got
     right, and how many weights that were fitted without them. If that was fewer, the weights stayed as they were.
+    NONE's weight is in both counts one that the others would have set.
     """
 
     format: Literal[1] = 1
@@ -47,10 +50,12 @@ def learn(
     candidates: Mapping[str, Candidate],
     fingerprint_id: str,
     progress: Callable[[Iterable[Labelled]], Iterable[Labelled]] = lambda items: items,
+    lose: float = LOSE,
 ) -> Learned:
     """Fit weights on ``questions``; those whose label is no candidate are left out, a label of None means NONE.
 
-    ``progress`` is passed the questions as they are worked on.
+    ``progress`` is passed the questions as they are worked on. ``lose``: the share of questions that may lose their
+    label to NONE.
     """
     live = [question for question in questions if question.label is None or question.label in candidates]
     labelled = by_label(live)
@@ -62,8 +67,7 @@ def learn(
             examples.append((known.rows, None))
         elif question.label in known.labels:
             examples.append((known.rows, known.labels.index(question.label)))
-    before, after = held_out(examples, classifier.weights)
-    weights = fit(examples, classifier.weights) if examples and after >= before else classifier.weights
+    weights, before, after = best_taught(examples, classifier.weights, lose)
     return Learned(
         fingerprint_id=fingerprint_id,
         classifier=f"{classifier.name}/{classifier.version}",
@@ -72,6 +76,18 @@ def learn(
         right_after=after,
         labelled=labelled,
     )
+
+
+def best_taught(examples: Examples, start: Weights, lose: float) -> tuple[Weights, int, int]:
+    """What is learned from ``examples``, and how many are right by ``start`` and by weights taught without them.
+
+    It is ``start`` if fewer are right then. Without and with the model's word, if that had no weight so far; on a tie
+    without, which is cheaper.
+    """
+    silent = np.array([name != "fits" for name in FEATURES], np.float64)
+    ways = [examples] if start.fits else [[(rows * silent, right) for rows, right in examples], examples]
+    (before, after), way = max(((held_out(way, start, lose), way) for way in ways), key=lambda told: told[0][1])
+    return taught(way, start, lose) if way and after >= before else start, before, after
 
 
 def by_label(questions: Sequence[Labelled]) -> dict[str, list[str]]:

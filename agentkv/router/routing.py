@@ -24,6 +24,7 @@ from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned, forget, learn, load, save
 from agentkv.router.log import DecisionLog
 from agentkv.router.vectors import Vectors
+from agentkv.router.weights import LOSE
 from agentkv.skills.split import summary
 from agentkv.store.files import DECISIONS, ROUTER
 
@@ -212,17 +213,19 @@ class Routing:
         """The channel classifier as it is before it has learned anything."""
         return ChannelClassifier(self._router, vectors=self._vectors)
 
-    def learn(self, questions: Sequence[Labelled], progress: Progress | None = None) -> Learned:
+    def learn(self, questions: Sequence[Labelled], progress: Progress | None = None, *, lose: float = LOSE) -> Learned:
         """Fit the router to labelled questions and keep what it learned beside the store, for this model.
 
-        Raises UsageError for a classifier that does not learn.
+        Raises UsageError for a classifier that does not learn, and for a ``lose`` that is no share.
         """
+        if not 0 <= lose <= 1:
+            raise UsageError(f"the share of questions that may be lost is 0 to 1, not {lose}")
         if not isinstance(self.classifier, ChannelClassifier):
             raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
         plain = self.plain_classifier()
         with self._router.exclusive():
-            how = () if progress is None else (progress,)
-            learned = learn(plain, questions, self.candidates(), self._router.fingerprint.id, *how)
+            how: dict[str, Any] = {} if progress is None else {"progress": progress}
+            learned = learn(plain, questions, self.candidates(), self._router.fingerprint.id, lose=lose, **how)
         save(learned, self._store.root / ROUTER)
         self.classifier = plain.with_learned(learned.weights, learned.labelled)
         return learned

@@ -1,9 +1,11 @@
 """What a router has learned: one weight a feature, fitted on labelled questions.
 
 The model is a conditional logit: a candidate's score is the weighted sum of its features, its probability the softmax
-over the candidates and NONE, whose score is the weight ``none``. With eight weights a few dozen questions suffice. The
-fit is Newton's method on a convex function, so it is the same on every run; the result is JSON. Refuses to know where
-features come from.
+over the candidates and NONE, whose score is the weight ``none``. With seven weights a few dozen questions suffice. The
+fit is Newton's method on a convex function, so it is the same on every run; the result is JSON. The weight of NONE is
+not left to the likelihood, which would set it by how many of the questions happen to fit no candidate: it is the
+highest that costs no more than a share of those that do (:func:`none_losing`). So it takes no question that none fits,
+and a router that was taught without any says none as willingly as before. Refuses to know where features come from.
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ from numpy.typing import NDArray
 
 from agentkv.records import Record
 
-FEATURES = ("channel", "fits", "card", "text", "asked", "meaning", "asked_meaning")
+FEATURES = ("channel", "fits", "card", "text", "asked", "meaning")
 """In the order of a feature row: log P(question | card) - log P(question) in nats a token; log P(yes) - log P(no) in
 nats, when the model is asked behind the question whether the skill fits; cosine of words with name and description
 where there is no text, with the whole text where there is one; the largest with a question that is labelled so; the
-embedder's cosine with name and description; its largest with a question that is labelled so (both 0 without one)."""
+embedder's cosine with the centre of card and labelled questions (0 without an embedder)."""
 
-_SPREAD = (2.0, 0.5, 10.0, 10.0, 10.0, 10.0, 10.0, 2.0)
+LOSE = 0.03
+"""The share of questions that may lose the right candidate so that others, which none fits, get none."""
+
+_SPREAD = (2.0, 0.5, 10.0, 10.0, 10.0, 10.0, 2.0)
 """How far a weight (NONE's last) may be expected to lie from its start: cosines count in tenths, nats in ones."""
 
 _STEPS = 50
 _TINY = 1e-9
+_MARGIN = 0.1
 
 Rows = NDArray[np.float64]
 
@@ -41,15 +47,18 @@ class Weights(Record):
     text: float
     asked: float
     meaning: float = 0.0
-    asked_meaning: float = 0.0
     none: float
     fitted_on: int = 0
 
     def scores(self, rows: Rows) -> list[float]:
-        """Scores of candidates, shape (n, 7) in the order of FEATURES."""
-        vector = np.array([getattr(self, name) for name in FEATURES])
-        found: list[float] = (rows @ vector).tolist()
+        """Scores of candidates, shape (n, 6) in the order of FEATURES."""
+        found: list[float] = (rows @ self.vector).tolist()
         return found
+
+    @property
+    def vector(self) -> NDArray[np.float64]:
+        """The weights of FEATURES, in their order; NONE's is not among them."""
+        return np.array([getattr(self, name) for name in FEATURES])
 
 
 def probability(scores: Sequence[float], index: int) -> float:
@@ -60,7 +69,7 @@ def probability(scores: Sequence[float], index: int) -> float:
 
 
 Examples = Sequence[tuple[Rows, int | None]]
-"""Questions as feature rows, shape (n, 7), with the index of the right one, None for none of them."""
+"""Questions as feature rows, shape (n, 6), with the index of the right one, None for none of them."""
 
 
 def fit(examples: Examples, start: Weights) -> Weights:
@@ -80,13 +89,40 @@ def fit(examples: Examples, start: Weights) -> Weights:
     return Weights.model_validate({**dict(values), "fitted_on": len(examples)})
 
 
-def held_out(examples: Examples, start: Weights, folds: int = 5) -> tuple[int, int]:
-    """How many examples ``start`` gets right, and how many weights that were fitted on the other folds."""
-    before = sum(_is_right(rows, right, start) for rows, right in examples)
-    after = 0
+def none_losing(examples: Examples, weights: Weights, share: float = LOSE) -> float:
+    """The highest score of NONE with which at most ``share`` of the questions lose a candidate that is rightly picked.
+
+    Where that is less than one question, too few to tell, the weight of NONE as it is, or less if that loses one.
+    """
+    covered = [(weights.scores(rows), right) for rows, right in examples if right is not None and len(rows)]
+    won = sorted(scores[right] for scores, right in covered if max(scores) == scores[right])
+    lost = int(share * len(covered))
+    if not won:
+        return weights.none
+    if lost == 0:
+        return min(weights.none, won[0] - _MARGIN)
+    return (won[lost - 1] + won[lost]) / 2 if lost < len(won) else won[-1] + _MARGIN
+
+
+def taught(examples: Examples, start: Weights, share: float = LOSE) -> Weights:
+    """Weights that make the right candidates likeliest, and NONE's by :func:`none_losing`."""
+    return _with_none(examples, fit(examples, start).model_copy(update={"none": start.none}), share)
+
+
+def _with_none(examples: Examples, weights: Weights, share: float) -> Weights:
+    return weights.model_copy(update={"none": round(none_losing(examples, weights, share), 6)})
+
+
+def held_out(examples: Examples, start: Weights, share: float = LOSE, folds: int = 5) -> tuple[int, int]:
+    """How many examples ``start`` gets right, and how many weights that were taught by the other folds.
+
+    NONE's weight comes from the other folds in both, so that it is the rest that is compared.
+    """
+    before = after = 0
     for fold in range(folds):
         others = [example for index, example in enumerate(examples) if index % folds != fold]
-        weights = fit(others, start) if others else start
+        same, weights = (_with_none(others, start, share), taught(others, start, share)) if others else (start, start)
+        before += sum(_is_right(rows, right, same) for rows, right in examples[fold::folds])
         after += sum(_is_right(rows, right, weights) for rows, right in examples[fold::folds])
     return before, after
 

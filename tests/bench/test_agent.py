@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from agentkv import FakeEngine
 from agentkv.bench import agent as bench
 from agentkv.bench.agent import arms, conversation, script, secrets, threads
+from agentkv.bench.scorers import agent as scored
 from agentkv.cli import app
 from agentkv.cli.bench import agent as command
 from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
@@ -160,11 +161,11 @@ def test_longer_answers_are_computed_from_the_milliseconds_a_token() -> None:
         "rows": [row(1, 90, 40, 5, 10), row(2, 90, 40, 5, 10)],
         "all_turns": True,
     }
-    told = {name: {**arm, **conversation._summary(arm, plan)} for name, arm in (("agentkv", fast), ("x", slow))}
+    told = {name: {**arm, **scored.summary(arm, plan.before)} for name, arm in (("agentkv", fast), ("x", slow))}
     assert told["x"]["token_ms"] == 10
     assert told["x"]["whole_ms"] == {"measured": 4080, "1": 4000, "500": 4000 + 2 * 499 * 10}
     assert told["agentkv"]["whole_with_prepare_ms"]["1"] == 1100
-    against = conversation._compared(told)["against"]["x"]
+    against = scored.compared(told, arms.AGENTKV)["against"]["x"]
     assert against["first_after_restart"] == pytest.approx(3000 / 90)
     assert against["whole_ms"]["1"] == 20
     assert against["answers_equal"] == {"k": 2, "n": 2}

@@ -11,6 +11,7 @@ import pytest
 
 from agentkv import FakeEngine, Manifest
 from agentkv.bench import size
+from agentkv.bench.scorers import size as scored
 from agentkv.blocks import Blocks, Deposit
 from agentkv.cli.bench.size import _show as shown
 from agentkv.engine.fake import LAYOUT
@@ -45,7 +46,7 @@ def engine() -> FakeEngine:
 
 class TestSharedPrefix:
     def test_segments_hold_own_rows_and_one_prefix(self, engine: FakeEngine, tmp_path: Path) -> None:
-        part = size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store")
+        part = scored.shared_prefix(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store"))
         # The fake's windowed rows of the prefix are masked behind it, so a child adds a piece of zeros: 96 bytes each.
         assert 1.0 <= part["ratio_segments"] < 1.01
         assert part["bytes"]["total"] == sum(p.stat().st_size for p in (tmp_path / "store").rglob("*") if p.is_file())
@@ -53,18 +54,18 @@ class TestSharedPrefix:
         assert part["unshared_bytes"] > 1.5 * part["bytes"]["segments"]
 
     def test_it_shows_when_the_prefix_is_stored_again(self, engine: FakeEngine, tmp_path: Path) -> None:
-        part = size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Unshared)
+        part = scored.shared_prefix(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Unshared))
         assert part["ratio_segments"] > 1.5
 
     def test_it_shows_when_segments_straddle_the_seam(self, engine: FakeEngine, tmp_path: Path) -> None:
         # 600 tokens are two segments and 88 tokens: those are stored again with every skill.
-        part = size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Straddling)
+        part = scored.shared_prefix(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Straddling))
         assert part["ratio_segments"] > 1.05
 
 
 class TestThread:
     def test_parts_add_up(self, engine: FakeEngine, tmp_path: Path) -> None:
-        part = size.thread(engine, TEXTS, PLAN, tmp_path)
+        part = scored.thread(size.thread(engine, TEXTS, PLAN, tmp_path))
         assert part["ratio"] == pytest.approx(1 + sum(part["excess"].values()))
         assert part["turns"] == 5
         assert PLAN.turns * 60 <= part["tokens"] <= PLAN.turns * 100
@@ -73,9 +74,9 @@ class TestThread:
         assert part["excess"]["manifests"] > 0
 
     def test_a_turn_stored_twice_shows(self, engine: FakeEngine, tmp_path: Path, monkeypatch: Any) -> None:
-        good = size.thread(engine, TEXTS, PLAN, tmp_path / "good")
+        good = scored.thread(size.thread(engine, TEXTS, PLAN, tmp_path / "good"))
         monkeypatch.setattr(size, "Blocks", Straddling)
-        bad = size.thread(engine, TEXTS, PLAN, tmp_path / "bad")
+        bad = scored.thread(size.thread(engine, TEXTS, PLAN, tmp_path / "bad"))
         assert bad["ratio_segments"] > 1.1 * good["ratio_segments"]
 
 
@@ -94,7 +95,7 @@ class TestBound:
         assert state.layout == LAYOUT
 
     def test_codecs_of_a_state(self, engine: FakeEngine) -> None:
-        row = size.measure_codecs(next(size.states(engine, TEXTS, [300])), PLAN.codecs)
+        row = scored.codecs(size.measure_codecs(next(size.states(engine, TEXTS, [300])), PLAN.codecs))
         by = {one["codec"]: one for one in row["codecs"]}
         assert by["live rows"]["bytes"] == by["raw"]["bytes"] - (300 - 64) * 48
         # The fake's rows are hashes: incompressible but for the masked ones.

@@ -67,7 +67,7 @@ def test_answers_are_scored_again_without_a_model(
     found = record(run("evidence", "score", result["ledger_run"], "--ledger", ledger.folder, "--json"))
     assert (found["equal"], found["computed"]) == (True, result["summary"])
     item = ledger.items(ledger.find("last"))[0]
-    assert item.tokens == result["rows"][0]["tokens"]
+    assert item.tokens == answers.rows(result)[0]["tokens"]
     assert (item.tokens or {})["restored"] > 0
 
 

@@ -17,7 +17,7 @@ def test_table(filled: Run) -> None:
     assert candidates == {"fees", "release", "none of these"}
     assert lines[1].endswith("← raw pick")
     assert [line.split("  ")[0] for line in lines[5:8]] == ["raw pick", "pick", "fallback"]
-    assert lines[8].startswith("channel+lexical/3: ")
+    assert lines[8].startswith("channel+lexical/4: ")
 
 
 def test_json_is_the_decision(filled: Run) -> None:
@@ -48,7 +48,10 @@ def test_evaluate_a_file_of_tools(run: Run, tmp_path: Path) -> None:
     files = ("route", "evaluate", tmp_path / "q.jsonl", "--tools", tmp_path / "tools.json")
     result = run(*files, "--classifier", "lexical", "--sizes", "2,5", "--out", tmp_path / "out.json", "--json")
     record = orjson.loads(result.stdout)
-    assert record == orjson.loads((tmp_path / "out.json").read_bytes())
+    saved = orjson.loads((tmp_path / "out.json").read_bytes())
+    assert "read this table" not in str(saved)
+    assert len(saved.pop("raw")) == 6
+    assert record == saved
     assert [(row["size"], row["made_up"]) for row in record["sizes"]] == [(2, 0), (5, 3)]
     assert [row["right"]["n"] for row in record["sizes"]] == [2, 2]
     assert record["sizes"][0]["right"]["k"] == 2
@@ -58,6 +61,20 @@ def test_evaluate_a_file_of_tools(run: Run, tmp_path: Path) -> None:
     assert "no block, where none fits" in screen
     refused = run(*files, "--classifier", "magic")
     assert (refused.exit_code, refused.stderr[:20]) == (2, "error: --classifier ")
+
+
+def test_learning_takes_a_share_that_may_be_lost(filled: Run, tmp_path: Path) -> None:
+    lines = ['{"query": "what does a restock cost", "tool": "fees"}', '{"query": "who tags it", "tool": "release"}']
+    (tmp_path / "q.jsonl").write_text("\n".join(lines * 5))
+    kept, given_up = (
+        orjson.loads(filled("route", "learn", tmp_path / "q.jsonl", "--lose", lose, "--json").stdout)["weights"]
+        for lose in ("0", "1")
+    )
+    assert given_up["none"] > kept["none"]
+    assert given_up["channel"] == kept["channel"]
+    screen = filled("route", "learn", tmp_path / "q.jsonl").stdout
+    assert "meaning of card and labelled questions" in screen
+    assert filled("route", "learn", tmp_path / "q.jsonl", "--lose", "2").exit_code == 2
 
 
 def test_log_and_replay(filled: Run) -> None:

@@ -27,7 +27,7 @@ def corpus_saying(tmp_path: Path, folder: Path, answer: str, **how: object) -> C
 
 
 def saying(quote: str, answer: str) -> str:
-    return f' The passage says: "{quote}"\nSo the answer is: {answer}'
+    return f'{answer}\nThe passage says: "{quote}"'
 
 
 def test_a_reply_carries_its_evidence(tmp_path: Path, folder: Path) -> None:
@@ -64,7 +64,7 @@ def test_whatever_the_model_says_a_quote_is_a_sentence_of_the_window(tmp_path: P
 
 
 def test_not_stated_goes_on_to_the_next_window(tmp_path: Path, folder: Path) -> None:
-    corpus = corpus_saying(tmp_path, folder, f' The passage says: "{NOT_STATED}"\n')
+    corpus = corpus_saying(tmp_path, folder, NOT_STATED)
     reply = corpus.ask("shop returns cutoff pump", k=3)
     assert (reply.answer, reply.evidence) == (None, None)
     assert len(reply.attempts) == 3
@@ -208,3 +208,22 @@ def test_sentences_stand_where_they_say_and_are_short(text: str) -> None:
         assert normalised(text[item.start : item.stop]) == item.text
         assert item.stop - item.start <= MAX_QUOTE
         before = item.stop
+
+
+def test_a_choice_need_not_be_read_to_its_end() -> None:
+    texts = ["alpha one|", "alpha two|", "beta|"]
+    for reply, index, read in (("alpha two|", 1, "alpha "), ("beta|", 2, "")):
+        engine = FakeEngine(window=256, replies=script(reply))
+        logits = engine.extend([*b"q", 259])
+        choice = choose(engine, logits, texts, whole=False)
+        assert (choice.index, bytes(engine.tokens[2:]).decode()) == (index, read)
+
+
+def test_a_quote_costs_what_it_takes_to_tell_it_from_the_others(tmp_path: Path, folder: Path) -> None:
+    question = "How long are returns accepted?"
+    corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
+    (attempt,) = corpus.ask(question, k=1).attempts
+    turn = len(corpus.reader.prompt("x", question).turn)
+    cue = len('\nThe passage says: "')
+    assert turn + cue <= attempt.tokens.prefilled < turn + cue + len("Returns are accepted")
+    assert attempt.tokens.generated >= len("7 days\n")

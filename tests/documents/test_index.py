@@ -10,7 +10,7 @@ import pytest
 
 from agentkv import AgentMemory
 from agentkv.documents import Corpus, find
-from agentkv.documents.index import Index, match_expression, query_terms, rebuild
+from agentkv.documents.index import PASSAGE, Index, match_expression, names_of, passages_of, query_terms, rebuild
 from agentkv.errors import StoreReadError
 
 
@@ -49,6 +49,31 @@ def test_terms() -> None:
     assert query_terms("what is it") == ["what", "is", "it"]
     assert match_expression("restocking fee") == '"restocking" OR "fee" OR "restocking fee"'
     assert match_expression("?") == ""
+
+
+def test_names() -> None:
+    assert names_of("Where does Kunakox keep the pg_stat file of Kunakox?") == ["kunakox", "pg_stat"]
+    assert names_of("Is it set? Does fooBar or utf8 do it? I ask. Does it?") == ["foobar", "utf8"]
+    assert names_of("what is it") == []
+
+
+def test_a_rare_name_goes_before_a_word_said_often(memory: AgentMemory, tmp_path: Path) -> None:
+    home = tmp_path / "many"
+    home.mkdir()
+    for number in range(40):
+        said = "Conduct, conducts, conducted; singers, the singer sings." if number < 2 else "Something else is said."
+        (home / f"{number}.md").write_text(f"# Page {number}\n\n{said}\n")
+    (home / "name.md").write_text("# Places\n\nThe choir of Stidebresk is led by Oda.\n\n" + "More is said here. " * 20)
+    corpus = Corpus(memory, window=512, overlap=0, keep="lazy")
+    corpus.add([home])
+    question = "Who conducts the singers of Stidebresk?"
+    with Index(corpus.shelf) as index:
+        plain = [match.key for match in index.search(question, 1, passages=False)]
+        named = [match.key for match in index.search(question, 1)]
+    paths = corpus.shelf.all()
+    assert paths[named[0]].path == "many/name.md" != paths[plain[0]].path
+    with Index(corpus.shelf) as index:  # a name that many windows hold is a word like others
+        assert index._by_name("Who has a Page?", 9) == []
 
 
 def test_words_without_spaces_between_them(filled: Corpus) -> None:
@@ -150,3 +175,44 @@ def test_reranking_orders_by_the_model_and_reads_what_it_needs(filled: Corpus) -
     assert {hit.window for hit in hits} == {hit.window for hit in plain}
     assert [hit.method for hit in hits] == ["likelihood"] * len(hits)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_passages_are_whole_paragraphs() -> None:
+    text = "\n\n".join(f"{i} " + "x" * 300 for i in range(7)) + "\n \n" + "y" * 3000
+    parts = passages_of(text)
+    assert "".join(parts).replace("\n", "") == text.replace("\n", "").replace("x ", "x")
+    assert all(len(part) <= PASSAGE or part == "y" * 3000 for part in parts)
+    assert len(parts) == 4
+    assert passages_of(" \n\n ") == []
+
+
+def test_words_together_count_more_than_words_here_and_there(memory: AgentMemory, tmp_path: Path) -> None:
+    filler = [f"Paragraph {i} is about boats and rivers and how they are painted in spring." for i in range(60)]
+    scattered = list(filler)
+    for place, word in ((2, "copper"), (20, "kettle"), (38, "whistles"), (56, "copper kettle whistles")):
+        scattered[place] += f" A {word}."
+    together = list(filler)
+    together[30] += " The copper kettle whistles at noon."
+    (tmp_path / "scattered.txt").write_text("\n\n".join(scattered))
+    (tmp_path / "together.txt").write_text("\n\n".join(together))
+    corpus = Corpus(memory, window=1500, overlap=0, keep="lazy")
+    corpus.add([tmp_path / "scattered.txt", tmp_path / "together.txt"])
+    with Index(corpus.shelf) as index:
+        by_passage = index.search("copper kettle whistles noon", 8)
+        plain = index.search("copper kettle whistles noon", 8, passages=False)
+    assert corpus.shelf.all()[by_passage[0].key].path == "together.txt"
+    assert {match.key for match in plain} <= {match.key for match in by_passage}
+
+
+def test_a_window_is_as_near_as_its_nearest_passage(memory: AgentMemory, tmp_path: Path) -> None:
+    filler = "\n\n".join("Boats on the river, painted in spring, every year again." for _ in range(16))
+    for name, end in (("near", "The wanted sentence stands last."), ("far", "Nothing of that kind is here.")):
+        (tmp_path / f"{name}.txt").write_text(f"{filler}\n\n{end} river")
+    corpus = Corpus(memory, window=1500, overlap=0, keep="lazy")
+    corpus.add([tmp_path / "near.txt", tmp_path / "far.txt"])
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        assert all(len(text) < 1200 for text in texts)
+        return [[1.0, 0.0] if "wanted" in text or text == "river boats" else [0.0, 1.0] for text in texts]
+
+    assert corpus.find("river boats", k=2, embed=embed)[0].path == "near.txt"

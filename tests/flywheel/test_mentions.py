@@ -17,6 +17,7 @@ from agentkv.flywheel.mentions import Mentions, replaced, shape
         ("two people and twenty eggs, one each", ["2", "20"]),
         ("on 2024-03-05 at 14:30, invoice INV-2024-0031, A-B:4, n12", []),
         ("version 1.2.3 has 1.5 stars.", ["1.5"]),
+        ("(n + 9). Then (see 4.) and [.5],", ["9", "4"]),
     ],
 )
 def test_numbers(text: str, numbers: list[str]) -> None:

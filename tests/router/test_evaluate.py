@@ -19,6 +19,7 @@ from agentkv.router.evaluate import (
     load_tools,
     route_all,
     summary,
+    trade_off,
 )
 
 TOOLS = {name: Candidate(f"All about {name}.") for name in ("ants", "bees", "cats", "dogs", "elks", "frogs")}
@@ -41,6 +42,33 @@ class Keyword:
 
 
 QUESTIONS = [Labelled("ants?", "ants"), Labelled("bees?", "bees"), Labelled("dogs!", "cats"), Labelled("x", None)]
+
+
+def _routed(label: str | None, **scores: float) -> Routed:
+    ranked = dict(sorted(scores.items(), key=lambda item: -item[1]))
+    pick = next(iter(ranked))
+    named = {NONE if name == "none" else name: score for name, score in ranked.items()}
+    decision = Decision(
+        raw_pick=pick,
+        pick=None if pick == "none" else pick,
+        fallback=None,
+        scores=named,
+        classifier="x/1",
+        tokens=0,
+        ms=0.0,
+    )
+    return Routed(f"{label} {scores}", label, decision)
+
+
+def test_what_another_score_of_none_would_trade() -> None:
+    covered = [_routed("ants", ants=float(ahead), bees=-50.0, none=0.0) for ahead in range(1, 99)]
+    covered += [_routed("ants", bees=9.0, ants=8.0, none=0.0), _routed("ants", none=5.0, ants=4.0)]
+    uncovered = [_routed(None, ants=ahead, none=0.0) for ahead in (-1.0, 0.5, 3.5, 99.0)]
+    told = {row["lost"]["k"]: row for row in trade_off(covered + uncovered)}
+    assert [row["lost"]["n"] for row in told.values()] == [100] * 6
+    assert [told[k]["abstained_on_uncovered"]["k"] for k in (0, 1, 3, 5, 10, 20)] == [0, 2, 2, 3, 3, 3]
+    assert [told[k]["none_by"] for k in (0, 1, 3)] == [-1.0, 1.0, 3.0]
+    assert trade_off(covered) == trade_off(uncovered) == []
 
 
 def test_the_figures_are_those_of_the_decisions() -> None:

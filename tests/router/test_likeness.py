@@ -46,18 +46,33 @@ def test_without_an_embedder_meaning_is_nothing() -> None:
     assert rows[1, 2] > 0.5 > rows[0, 2] == 0.0
 
 
-def test_meaning_is_compared_with_cards_and_labelled_questions() -> None:
-    rows = Likeness(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("taking goods back")
+def unit(vector: Rows) -> Rows:
+    return vector / np.linalg.norm(vector)
+
+
+def test_meaning_is_compared_with_the_centre_of_card_and_labelled_questions() -> None:
+    embedder = FakeEmbedder()
+    rows = Likeness(LIBRARY, ASKED, Vectors(embedder)).of("taking goods back")
     assert rows[0, 3] > rows[1, 3]
-    again = Likeness(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter")
-    assert again[1, 4] == pytest.approx(1.0, abs=1e-6)
-    assert again[0, 4] == again[2, 4] == 0.0
+    named, described, *asked = embedder.embed(
+        ["csv: Cleaning tables of values.", LIBRARY["csv"].description, *ASKED["csv"]]
+    )
+    question = embedder.embed(["which delimiter is it?"])[0]
+    centre = unit((named + described) / 2 + (asked[0] + asked[1]) / 2)
+    taught = Likeness(LIBRARY, ASKED, Vectors(embedder)).of("which delimiter is it?")
+    untaught = Likeness(LIBRARY, {}, Vectors(embedder)).of("which delimiter is it?")
+    assert taught[1, 3] == pytest.approx(centre @ question, abs=1e-6)
+    assert untaught[1, 3] == pytest.approx(unit(named + described) @ question, abs=1e-6)
+    assert taught[1, 3] > untaught[1, 3] + 0.2
+    assert taught[[0, 2], 3] == pytest.approx(untaught[[0, 2], 3]), "the others have no labelled questions"
 
 
 def test_a_question_can_be_left_out_of_the_labelled_ones() -> None:
     rows = Likeness(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter", aside=True)
+    without = Likeness(LIBRARY, {"csv": ASKED["csv"][:1]}, Vectors(FakeEmbedder())).of("which delimiter")
     assert rows[1, 2] < 0.9
-    assert rows[1, 4] < 0.9
+    assert rows[:, 3] == pytest.approx(without[:, 3])
+    assert rows[1, 3] < Likeness(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter")[1, 3]
 
 
 def test_an_empty_library() -> None:
@@ -113,7 +128,7 @@ def test_a_memory_routes_with_meaning_and_says_so(tmp_path: Path) -> None:
         memory.deposit_text("csv", "Commas.", "Cleaning tables of values.")
         decision = memory.route("taking goods back, paying money out")
         assert decision.pick == "refunds"
-        assert decision.classifier == "channel+lexical+fake-embedder/3"
+        assert decision.classifier == "channel+lexical+fake-embedder/4"
         assert set(decision.scores) == {"refunds", "csv", NONE}
     assert list((tmp_path / "router").glob("vectors-*.npy"))
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from agentkv.blocks import Blocks
@@ -11,8 +13,9 @@ from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import InvalidPick
 from agentkv.router.base import NONE, Candidate, Classification, Classifier
-from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.classifier import ChannelClassifier, Shortlist
 from agentkv.router.decision import Fallback, decide, given, normalised
+from agentkv.router.defaults import default_doubt, default_weights
 from agentkv.router.lexical import LexicalIndex, grams
 from agentkv.router.meaning import MeaningClassifier
 from agentkv.router.vectors import Vectors
@@ -100,7 +103,7 @@ class TestMeaning(ClassifierContract):
 class TestChannel(ClassifierContract):
     @pytest.fixture
     def classifier(self, tmp_path: Path) -> ChannelClassifier:
-        return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)))
+        return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)), doubt=0.0)
 
     def test_stored_cards_change_the_cost_and_not_the_scores(self, classifier: ChannelClassifier) -> None:
         cold = classifier.classify("how do I return it?", LABELS)
@@ -110,8 +113,53 @@ class TestChannel(ClassifierContract):
         warm = classifier.classify("how do I return it?", LABELS)
         assert warm.scores == pytest.approx(cold.scores)
         assert warm.tokens < cold.tokens
+        assert warm.tokens == 4 * (1 + len(" how do I return it?") + 1), "three cards, and the one without content"
+
+    def test_whether_a_card_fits_is_asked_where_that_has_weight(self, classifier: ChannelClassifier) -> None:
+        silent = classifier.features("how do I return it?", LABELS)
+        asking = classifier.with_learned(classifier.weights.model_copy(update={"fits": 1.0}), {})
+        asked = asking.features("how do I return it?", LABELS)
         end = PromptBuilder(FakeEngine()).question("")[1]
-        assert warm.tokens == 4 * (1 + len(" how do I return it?") + len(end))
+        assert asked.tokens - silent.tokens == 4 * (len(end) - 1)
+        assert asked.rows[:, 0] == pytest.approx(silent.rows[:, 0])
+        assert not silent.rows[:, 1].any()
+        assert asked.labels == silent.labels
+
+
+class TestDoubt:
+    """What is read is what words and meaning leave in doubt."""
+
+    QUESTION = "export a report to a file, write a file"
+
+    def classifier(self, tmp_path: Path, **options: Any) -> ChannelClassifier:
+        return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)), **options)
+
+    def test_how_many_are_in_doubt(self) -> None:
+        near = (5.0, 5.0 + math.log(0.11), 5.0 + math.log(0.09), -9.0)
+        short = Shortlist(("a", "b", "c", "d"), np.zeros((4, 4)), near)
+        assert [short.in_doubt(ratio) for ratio in (1.0, 0.1, 0.05, 0.0)] == [1, 2, 3, 4]
+
+    def test_a_sure_question_reads_one_card_and_ranks_the_rest_behind_it(self, tmp_path: Path) -> None:
+        some, every = self.classifier(tmp_path, doubt=0.5), self.classifier(tmp_path, doubt=0.0)
+        known, whole = some.features(self.QUESTION, LABELS), every.features(self.QUESTION, LABELS)
+        assert known.labels == whole.labels[:1] == ("csv-export",)
+        assert tuple(known.unread) == whole.labels[1:]
+        assert known.rows == pytest.approx(whole.rows[:1])
+        assert known.tokens < whole.tokens
+        found = some.classify(self.QUESTION, LABELS)
+        near = some.nearest(self.QUESTION, LABELS).near
+        for index, label in enumerate(whole.labels):
+            assert found.scores["csv-export"] - found.scores[label] == pytest.approx(near[0] - near[index])
+
+    def test_to_learn_the_whole_shortlist_is_read(self, tmp_path: Path) -> None:
+        known = self.classifier(tmp_path, doubt=1.0).features(self.QUESTION, LABELS, aside=True)
+        assert set(known.labels) == set(LABELS)
+        assert not known.unread
+
+    def test_a_known_model_has_weights_and_doubt_of_its_own(self) -> None:
+        qwen = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
+        assert default_weights(qwen, True).fits > 1 > default_weights("", True).fits == 0.0
+        assert default_doubt(qwen) < default_doubt("")
 
 
 def test_lexical_similarity_finds_the_text_that_shares_words() -> None:

@@ -13,7 +13,6 @@ a token. ``work``: a folder where finished arms are kept, to go on with; the res
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -24,14 +23,13 @@ from typing import Any
 
 import orjson
 
+from agentkv.bench import measured
 from agentkv.bench.agent import arms, script
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, WorkerFailed
 from agentkv.hashing import canonical_json, sha256
 
 TARGET = "agentkv.bench.agent.worker"
-LENGTHS = (1, 500)
-"""Answers, in tokens, for which the conversation is computed beside the measured one."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def run(
     model: str, texts: list[str], plan: Plan, folder: Path, chosen: Sequence[str] = arms.USUAL, work: Path | None = None
 ) -> dict[str, Any]:
     """Every chosen arm in turn. ``texts``: what the manual is made of; ``folder``: for the arms' states."""
-    engine = arms.open_engine(model, 64, plan.threads)
+    started, engine = now(), arms.open_engine(model, 64, plan.threads)
 
     def count(text: str) -> int:
         return len(engine.tokenize(text, special=False))
@@ -71,22 +69,23 @@ def run(
     engine.close()
     said = [asdict(turn) for turn in script.exchanges(plan.turns)]
     inputs = canonical_json([manual, script.ROLE, list(script.TOOLS), said])
-    result = origin("agent", model, digest, inputs, part="conversation", **asdict(plan))
+    header = origin("agent", model, digest, inputs, started=started, part="conversation", **asdict(plan))
     payload = {"model": model, "manual": manual, "turns": plan.turns, "window": plan.window, "threads": plan.threads}
-    measured: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name in chosen:
         reason = arms.why_skipped(name, model)
         if reason is not None:
-            measured[name] = {"skipped": reason}
+            found[name] = {"skipped": reason}
             continue
-        key = sha256(canonical_json([result["inputs_sha256"], digest, asdict(plan), name]))
+        key = sha256(canonical_json([header["inputs_sha256"], digest, asdict(plan), name]))
         known = _kept(work, name, key)
-        measured[name] = known or _arm(name, {**payload, "arm": name, "folder": str(folder / name)}, plan)
+        found[name] = known or _arm(name, {**payload, "arm": name, "folder": str(folder / name)}, plan)
         if known is None and work is not None:
             work.mkdir(parents=True, exist_ok=True)
-            (work / f"{name}.json").write_bytes(orjson.dumps({"key": key, "arm": measured[name]}))
-    told = {name: {"label": arms.LABELS[name], **arm, **_summary(arm, plan)} for name, arm in measured.items()}
-    return {**result, "manual_tokens": n_manual, "arms": told, **_compared(told)}
+            (work / f"{name}.json").write_bytes(orjson.dumps({"key": key, "arm": found[name]}))
+    raw = {name: {"label": arms.LABELS[name], **arm} for name, arm in found.items()}
+    part = {"part": "conversation", "before": plan.before, "ours": arms.AGENTKV, "manual_tokens": n_manual}
+    return measured.result(header, {"plan": part, **raw})
 
 
 def check(result: dict[str, Any]) -> None:
@@ -181,66 +180,6 @@ def _measured(name: str, payload: dict[str, Any], plan: Plan) -> dict[str, Any]:
             rows += [process.ask(turn, plan.answer) for turn in half]
         say(f"{name}: turns {half[0]} to {half[-1]} done, killed")
     return {"prepare": prepare, "rows": rows, "opened": opened, "all_turns": len(turns) == plan.turns}
-
-
-# --- what is made of the rows -------------------------------------------------------------------------
-
-
-def _summary(arm: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    if "skipped" in arm:
-        return {}
-    rows = arm["rows"]
-    steps = sum(row["generated"] - 1 for row in rows)
-    token_ms = sum(row["generate_ms"] for row in rows) / steps if steps else 0.0
-    restarted = next(row for row in rows if row["turn"] > plan.before)
-    usual = [row for row in rows if row["turn"] not in (1, restarted["turn"])] or rows
-    out: dict[str, Any] = {
-        "token_ms": token_ms,
-        "first_turn": _told(rows[0]),
-        "restarted": _told(restarted),
-        "usual": {key: statistics.median(row[key] for row in usual) for key in ("evaluated", "first_ms", "total_ms")},
-    }
-    if arm["all_turns"]:
-        rest = sum(row["total_ms"] - row["generate_ms"] for row in rows)
-        prepare = arm["prepare"]["total_ms"] if arm["prepare"] else 0.0
-        out["whole_ms"] = {
-            "measured": sum(row["total_ms"] for row in rows),
-            **{str(n): rest + len(rows) * (n - 1) * token_ms for n in LENGTHS},
-        }
-        out["whole_with_prepare_ms"] = {key: value + prepare for key, value in out["whole_ms"].items()}
-        out["evaluated"] = sum(row["evaluated"] for row in rows)
-    return out
-
-
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: row[key] for key in ("turn", "evaluated", "first_ms", "total_ms")}
-
-
-def _compared(told: dict[str, Any]) -> dict[str, Any]:
-    """Every arm against agentkv: answers that are equal, and how many times longer it took."""
-    ours = told.get(arms.AGENTKV, {"skipped": ""})
-    if "skipped" in ours:
-        return {"against": {}}
-    answers = {row["turn"]: _plain(row["answer"]) for row in ours["rows"]}
-    against: dict[str, Any] = {}
-    for name, arm in told.items():
-        if name == arms.AGENTKV or "skipped" in arm:
-            continue
-        equal = [answers[row["turn"]] == _plain(row["answer"]) for row in arm["rows"]]
-        against[name] = {
-            "answers_equal": {"k": sum(equal), "n": len(equal)},
-            "first_after_restart": arm["restarted"]["first_ms"] / ours["restarted"]["first_ms"],
-            "usual_first": arm["usual"]["first_ms"] / ours["usual"]["first_ms"],
-        }
-        for key in ("whole_ms", "whole_with_prepare_ms"):
-            if key in arm:
-                against[name][key] = {n: value / ours[key][n] for n, value in arm[key].items()}
-    return {"against": against}
-
-
-def _plain(text: str) -> str:
-    """White space does not count: one arm gives calls as objects, another as text."""
-    return " ".join(text.split())
 
 
 def _kept(work: Path | None, name: str, key: str) -> dict[str, Any] | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
 from agentkv.bench.agent import arms
 from agentkv.bench.report import origin, say
 from agentkv.errors import GuaranteeViolated
@@ -65,9 +65,8 @@ def on(engine: Any, model: str, plan: Plan, folder: Path) -> dict[str, Any]:
     texts = [f"The password of door {n} is {secret(n)}. Nobody else may hear it.\n" for n in range(plan.blocks)]
     rng = random.Random(0)
     turns: list[Asked] = [(rng.randrange(plan.blocks), rng.randrange(len(_QUESTIONS))) for _ in range(plan.turns)]
-    result = origin(
-        "agent", model, engine.info.sha256, canonical_json([texts, turns, _QUESTIONS]), part="secrets", **asdict(plan)
-    )
+    inputs = canonical_json([texts, turns, _QUESTIONS])
+    header = origin("agent", model, engine.info.sha256, inputs, part="secrets", **asdict(plan))
     with AgentMemory(folder, engine) as memory:
         for number, text in enumerate(texts):
             memory.deposit_text(_name(number), text)
@@ -75,23 +74,8 @@ def on(engine: Any, model: str, plan: Plan, folder: Path) -> dict[str, Any]:
         alone = {turn: _said(chat.invoke(_QUESTIONS[turn[1]], skill=_name(turn[0]))) for turn in sorted(set(turns))}
         say(f"{len(alone)} turns asked alone")
         together = _together(chat, turns)
-    wrong = [index for index, said in together if alone[turns[index]] != said]
-    leaks = [
-        index
-        for index, (text, _) in together
-        if any(secret(n) in text for n in range(plan.blocks) if n != turns[index][0])
-    ]
-    own = sum(secret(turns[index][0]) in text for index, (text, _) in together)
-    asked = Counter(index for index, _ in together)
-    return {
-        **result,
-        "asked": len(together),
-        "once_each": asked == Counter(range(plan.turns)),
-        "leaks": leaks,
-        "unequal": wrong,
-        "own_secret": own,
-        "distinct_answers": len(set(alone.values())),
-    }
+    part = {"part": "secrets", "turns": turns, "secrets": [secret(n) for n in range(plan.blocks)]}
+    return measured.result(header, {"plan": part, "alone": list(alone.items()), "together": together})
 
 
 def check(result: dict[str, Any]) -> None:

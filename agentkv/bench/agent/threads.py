@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
 from agentkv.bench.agent import arms
 from agentkv.bench.report import origin, say
 from agentkv.engine.prompt import Message
@@ -60,7 +61,7 @@ def run(model: str, plan: Plan, folder: Path) -> dict[str, Any]:
 def on(engine: Any, model: str, plan: Plan, folder: Path) -> dict[str, Any]:
     """The same on an engine that is open. Each branch goes on in an ``AgentMemory`` of its own."""
     asked = [question(branch, n) for branch in ("main", "fork", "rewound") for n in range(plan.turns)]
-    result = origin("agent", model, engine.info.sha256, canonical_json(asked), part="threads", **asdict(plan))
+    header = origin("agent", model, engine.info.sha256, canonical_json(asked), part="threads", **asdict(plan))
     turns: dict[str, list[tuple[list[Message], Turn]]] = {}
     with AgentMemory(folder, engine) as memory:
         thread = memory.thread("main")
@@ -85,7 +86,7 @@ def on(engine: Any, model: str, plan: Plan, folder: Path) -> dict[str, Any]:
             for index, (messages, turn) in enumerate(said):
                 fresh = branch != "main" or index in _looked_at(plan)
                 rows.append({"branch": branch, **_row(memory, index, messages, turn, plan, fresh)})
-    return {**result, "rows": rows, "original_untouched": untouched, **_totals(rows)}
+    return measured.result(header, {"plan": {"part": "threads", "original_untouched": untouched}, "rows": rows})
 
 
 def check(result: dict[str, Any]) -> None:
@@ -114,18 +115,10 @@ def _ask(thread: Thread, text: str, plan: Plan) -> tuple[list[Message], Turn]:
 def _row(
     memory: AgentMemory, index: int, messages: list[Message], turn: Turn, plan: Plan, fresh: bool
 ) -> dict[str, Any]:
-    equal = None
-    if fresh:
-        read = memory.ask(messages, skill=None, graft=False, max_new=plan.answer)
-        equal = (read.text, read.token_ids, read.logits_sha256) == (turn.text, turn.token_ids, turn.logits_sha256)
+    read = memory.ask(messages, skill=None, graft=False, max_new=plan.answer) if fresh else None
     tokens = {"restored": turn.tokens.restored, "prefilled": turn.tokens.prefilled}
-    return {"turn": index, **tokens, "equal": equal, "logits_sha256": turn.logits_sha256}
+    return {"turn": index, **tokens, "thread": _said(turn), "fresh": None if read is None else _said(read)}
 
 
-def _totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    compared = [row for row in rows if row["equal"] is not None]
-    return {
-        "turns": len(rows),
-        "compared": {"k": sum(row["equal"] for row in compared), "n": len(compared)},
-        "most_prefilled": max(row["prefilled"] for row in rows[1:]),
-    }
+def _said(turn: Turn) -> dict[str, Any]:
+    return {"text": turn.text, "token_ids": list(turn.token_ids), "logits_sha256": turn.logits_sha256}

@@ -2,8 +2,8 @@
 
 1. Base: the model writes ``samples`` programs a problem within a budget of tokens; the commonest answer counts, and
    its share is the confidence.
-2. Library, by rule: the first eight problems that no sample solves and for which ``solvers`` have a program that is
-   verified.
+2. Library, by rule: the first eight problems that no sample solves and for which somebody has a program that is
+   verified: a file, a teacher, or those that come along (``variants/``, written by an engineer's assistant).
 3. Recurrence: those eight from their blocks, each repeat in a fresh process.
 4. System: a problem with a live solution is answered by recurrence, any other as by the base; counted from what was
    recorded, a *system* number.
@@ -20,9 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
+from agentkv.bench.energy import metered
 from agentkv.bench.flywheel import grading
+from agentkv.bench.flywheel.variants import BY, written_programs
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.errors import UsageError
 from agentkv.evidence import Item, Ledger, RecordedRun, Run
 from agentkv.flywheel import values
@@ -32,7 +35,8 @@ from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
 from agentkv.flywheel.recurrence import Recurrence
 from agentkv.flywheel.sandbox.sandbox import Sandbox
-from agentkv.flywheel.solvers import BestOfN, FromFile, Solver
+from agentkv.flywheel.solution import Program, Provenance
+from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, Solver
 from agentkv.flywheel.task import Task, Truth
 from agentkv.hashing import sha256
 from agentkv.memory import AgentMemory
@@ -56,6 +60,13 @@ def problems(path: Path) -> list[Task]:
     return found
 
 
+def written() -> FromFile:
+    """The programs that come along, as a solver."""
+    by = Provenance(solver="programs of this benchmark", note=BY)
+    known = {name: (Attempt(Program(source=source), by, "", ""),) for name, source in written_programs().items()}
+    return FromFile(Path("programs of this benchmark"), known)
+
+
 def run(
     path: Path,
     model: str,
@@ -69,29 +80,37 @@ def run(
     seed: int = 0,
     solutions: Path | None = None,
     solvers: Sequence[Solver] = (),
+    own_programs: bool = True,
     repeats: int = REPEATS,
     settings: dict[str, Any] | None = None,
     ledger: Ledger,
     found: RecordedRun | None = None,
 ) -> dict[str, Any]:
-    """The whole benchmark, over the first ``count`` problems. ``store`` is where solutions and blocks are kept."""
+    """The whole benchmark, over the first ``count`` problems. ``store`` is where solutions and blocks are kept.
+
+    ``own_programs=False`` leaves out the programs that come along.
+    """
+    started = now()
     if not path.exists():
         return {
             "benchmark": grading.AIME,
             "skipped": f"{path} is not there; the problems do not come with this project",
         }
     tasks = problems(path)[:count]
-    known = {"samples": samples, "max_new": max_new, "budget": budget, "agreement": agreement, "seed": seed}
+    known: dict[str, Any] = {"samples": samples, "max_new": max_new, "budget": budget, "agreement": agreement}
+    known |= {"seed": seed, "own_programs": own_programs}
     with AgentMemory(store, model, **(settings or {})) as memory:
-        result = origin(grading.AIME, model, memory.engine.info.sha256, path.read_bytes(), **known, count=len(tasks))
+        digest = memory.engine.info.sha256
+        result = origin(grading.AIME, model, digest, path.read_bytes(), started=started, **known, count=len(tasks))
         run_, items = _opened(ledger, found, memory, result)
         sandbox = Sandbox()
-        gate = Gate(BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed), sandbox, samples, agreement)
+        base = BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed)
+        gate = Gate(base, sandbox, samples, agreement)
         done = {item.key for item in items}
         for item in _base(gate, [task for task in tasks if f"base/{task.id}" not in done], run_):
             items.append(item)
             run_.record_all([item])
-        others = [*([FromFile.read(solutions)] if solutions else []), *solvers]
+        others = [*([FromFile.read(solutions)] if solutions else []), *solvers, *([written()] if own_programs else [])]
         library = SolutionLibrary(memory)
         items += _learned(library, sandbox, gate, tasks, items, others, run_)
     chosen = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
@@ -103,7 +122,7 @@ def run(
     summary = grading.aime(items)
     run_.scores(summary)
     run_.end()
-    return {**result, "ledger_run": run_.id, "summary": summary}
+    return {**measured.result(result, items, under="summary"), "ledger_run": run_.id}
 
 
 def _opened(
@@ -130,9 +149,11 @@ def _base(gate: Gate, tasks: Sequence[Task], writer: Run) -> Iterator[Item]:
             into.append({**record, "tokens": attempt.provenance.tokens})
 
         start = time.perf_counter()
-        own = gate.own(task, settle=False, observe=observe)
+        with metered() as energy:
+            own = gate.own(task, settle=False, observe=observe)
         raw = {"attempts": attempts, "answer": own.answer, "agreeing": own.agreeing, "samples": own.samples}
-        raw["seconds"] = round(time.perf_counter() - start, 1)
+        raw["confident"] = own.answered and own.agreement >= gate.agreement
+        raw |= {"seconds": round(time.perf_counter() - start, 1), "joules": energy.joules}
         assert isinstance(task.check, Truth)
         yield Item(f"base/{task.id}", raw, {"answer": task.check.answer}, {"generated": own.tokens})
         say(f"base, {number} of {len(tasks)}: {task.id}: {own.agreeing} of {own.samples} agree, {own.tokens} tokens")
@@ -178,7 +199,7 @@ def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: the chosen problems from their blocks."""
     tasks = {task.id: task for task in problems(Path(payload["path"]))}
     rows = []
-    with AgentMemory(Path(payload["store"]), payload["model"], **payload["settings"]) as memory:
+    with AgentMemory(Path(payload["store"]), payload["model"], **payload["settings"]) as memory, metered() as energy:
         recurrence = Recurrence(SolutionLibrary(memory), Sandbox())
         for identity in payload["ids"]:
             start = time.perf_counter()
@@ -201,4 +222,4 @@ def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
                     "seconds": seconds,
                 }
             )
-    return {"rows": rows}
+    return {"rows": rows, "joules": energy.joules}

@@ -18,7 +18,8 @@ from agentkv.evidence.scoring import scorer
 from agentkv.figures import share
 from agentkv.flywheel.values import same
 
-FAMILIES, INTERFERENCE, AIME = "bench families", "bench interference", "bench aime"
+FAMILIES, INTERFERENCE, AIME, VARIANTS = "bench families", "bench interference", "bench aime", "bench variants"
+WAYS = ("fill", "rewrite", "substitute")
 _NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?")
 
 
@@ -119,20 +120,68 @@ def aime(items: Sequence[Item]) -> dict[str, Any]:
     learned = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
     repeats = [item.raw["rows"] for item in items if item.key.startswith("recall/")]
     right = {key: is_same(item.raw["answer"], item.expected["answer"]) for key, item in base.items()}
+    sure = [key for key, item in base.items() if item.raw["confident"]]
     ever = [any(one["verdict"] == "verified" for one in item.raw["attempts"]) for item in base.values()]
     recalled = {row["id"] for row in repeats[0] if row["right"]} if repeats else set()
     seen = [[(row["id"], row["read"], row["logits_sha256"]) for row in rows] for rows in repeats]
     return {
         "base": share(sum(right.values()), len(base)),
+        "base_confident": share(sum(right[key] for key in sure), len(sure)),
         "base_any_sample": share(sum(ever), len(base)),
         "base_tokens": sum((item.tokens or {}).get("generated", 0) for item in base.values()),
         "base_seconds": round(sum(item.raw["seconds"] for item in base.values()), 1),
+        "base_joules": _joules([item.raw["joules"] for item in base.values()]),
         "library": learned,
         "recurrence": share(len(recalled), len(learned)),
         "recurrence_read_rightly": sum(row["read_rightly"] for row in repeats[0]) if repeats else 0,
         "recurrence_tokens": sum(row["tokens"] for row in repeats[0]) if repeats else 0,
         "recurrence_seconds": round(sum(row["seconds"] for row in repeats[0]), 3) if repeats else 0.0,
+        "recurrence_joules": [item.raw["joules"] for item in items if item.key.startswith("recall/")],
         "repeats": len(repeats),
         "repeats_equal": all(one == seen[0] for one in seen),
         "system": share(sum(right[key] or key in recalled for key in right), len(base)),
+    }
+
+
+def _joules(measured: Sequence[float | None]) -> float | None:
+    """The sum; None where one was not measured."""
+    known = [one for one in measured if one is not None]
+    return round(sum(known), 3) if known and len(known) == len(measured) else None
+
+
+def variants_row(item: Item) -> dict[str, Any]:
+    """One variant: routed, and by each way answered rightly, from the routed block and from the right one."""
+    raw, expected = item.raw, item.expected
+
+    def right(outcome: dict[str, Any] | None) -> bool:
+        return outcome is not None and outcome["answered"] and is_same(outcome["answer"], expected["answer"])
+
+    return {
+        "variant": item.key,
+        "routed": raw["pick"] == expected["block"],
+        "abstained": raw["pick"] is None,
+        "answered": {way: right(raw["ways"][way]) for way in WAYS},
+        "answered_given": {way: right(raw["given"][way]) for way in WAYS},
+        "filled": raw["given"]["fill"]["parameters"] == expected["parameters"],
+    }
+
+
+@scorer(VARIANTS, 1)
+def variants(items: Sequence[Item]) -> dict[str, Any]:
+    """The summary of ``agentkv bench variants``."""
+    rows = [variants_row(item) for item in items]
+    n = len(rows)
+
+    def by_way(key: str) -> dict[str, Any]:
+        return {way: share(sum(row[key][way] for row in rows), n) for way in WAYS}
+
+    tokens = {way: sum((item.raw["ways"][way] or {}).get("tokens", 0) for item in items) for way in ("fill", "rewrite")}
+    return {
+        "variants": n,
+        "routed": share(sum(row["routed"] for row in rows), n),
+        "abstained": share(sum(row["abstained"] for row in rows), n),
+        "answered": by_way("answered"),
+        "answered_given": by_way("answered_given"),
+        "tokens": tokens,
+        "missed": {way: [row["variant"] for row in rows if not row["answered"][way]] for way in WAYS},
     }

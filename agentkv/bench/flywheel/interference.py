@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
 from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.families import FAMILIES, Family, Instance
 from agentkv.bench.flywheel.library import fill
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.evidence import Item, Ledger
 from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import block_text, parameters_question
@@ -49,6 +50,7 @@ def run(
     ledger: Ledger | None = None,
 ) -> dict[str, Any]:
     """The whole benchmark; ``quote=False`` binds parameters by type alone, which is harder for both."""
+    started = now()
     families = chosen()
     instances = [item for family in families for item in family.instances("held-out", per_family)]
     inputs = canonical_json([[item.prompt, item.parameters, item.answer] for item in instances])
@@ -62,9 +64,9 @@ def run(
         ordered = [known[names[family.name]] for family in families]
         texts = [block_text(entry.kept.task, entry.kept.parameters, entry.solution) for entry in ordered]
         memory.deposit_text(ALL, "\n".join(texts))
-        result = origin(
-            grading.INTERFERENCE, model, memory.engine.info.sha256, inputs, per_family=per_family, quote=quote
-        )
+        digest = memory.engine.info.sha256
+        how = {"per_family": per_family, "quote": quote}
+        result = origin(grading.INTERFERENCE, model, digest, inputs, started=started, **how)
         with contextlib.ExitStack() as held:
             writer = None
             if ledger is not None:
@@ -86,7 +88,7 @@ def run(
             summary = grading.interference(items)
             if writer is not None:
                 writer.scores(summary)
-    return {**result, "blocks": [family.name for family in families], "summary": summary}
+    return {**measured.result(result, items, under="summary"), "blocks": [family.name for family in families]}
 
 
 def _item(library: SolutionLibrary, sandbox: Sandbox, instance: Instance, right: Known, quote: bool) -> Item:

@@ -9,10 +9,11 @@ only restates its answer: the same.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.kept import Kept
@@ -50,25 +51,27 @@ BAKED = {
 LIKE_IT = "A van carries 12 boxes of 31 kg. How many kg is that?"
 
 
-def run(model: str, *, settings: dict[str, Any] | None = None) -> dict[str, Any]:
-    """All four; the model only matters for the first two."""
+def run(model: str, *, small: bool = False, settings: dict[str, Any] | None = None) -> dict[str, Any]:
+    """All four; the model only matters for the first two. ``small``: two easy tasks instead of four."""
+    started = now()
     with (
         tempfile.TemporaryDirectory(prefix="agentkv-negatives-") as folder,
         AgentMemory(Path(folder) / "store", model, **(settings or {})) as memory,
     ):
         sandbox = Sandbox()
         inputs = canonical_json([EASY, SUMS, HARMFUL, CARGO, sorted(BAKED.items())])
-        result = origin("bench negatives", model, memory.engine.info.sha256, inputs)
+        digest = memory.engine.info.sha256
+        result = origin("bench negatives", model, digest, inputs, started=started, small=small)
         baked = [_baked(memory, sandbox, name, source) for name, source in BAKED.items()]
         procedure = _procedure(memory)
-        easy = _easy(memory, sandbox)
+        easy = _easy(memory, sandbox, EASY[:2] if small else EASY)
     return {**result, "easy": easy, "procedure": procedure, "baked": baked}
 
 
-def _easy(memory: AgentMemory, sandbox: Sandbox) -> list[dict[str, Any]]:
+def _easy(memory: AgentMemory, sandbox: Sandbox, asked: Sequence[tuple[str, str, int]]) -> list[dict[str, Any]]:
     wheel = Flywheel(SolutionLibrary(memory), sandbox, Gate(BestOfN(memory, n=3, max_new=256), sandbox))
     rows = []
-    for name, prompt, answer in EASY:
+    for name, prompt, answer in asked:
         learned = wheel.learn(Task(id=name, prompt=prompt, check=Truth(answer=answer)))
         rows.append({"id": name, "state": learned.state, "reason": learned.reason, "tokens": learned.tokens})
         say(f"{name}: {learned.state}: {learned.reason}")

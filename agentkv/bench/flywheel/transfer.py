@@ -18,11 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
 from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.families import FAMILIES, Family, Instance
 from agentkv.bench.flywheel.families.base import Part
 from agentkv.bench.flywheel.library import fill
-from agentkv.bench.report import origin, say
+from agentkv.bench.report import now, origin, say
 from agentkv.evidence import Item, Ledger, RecordedRun, Run
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.sandbox.sandbox import Sandbox
@@ -32,6 +33,7 @@ from agentkv.memory import AgentMemory
 
 DIRECT_FACTOR = 10
 """Tokens for answering directly, in tokens of the filled parameters of the same instance."""
+SMALL = FAMILIES[::4]
 DIRECTLY = "{prompt}\nThink step by step, then write the result in the last line as: Answer: …"
 
 
@@ -53,14 +55,16 @@ def run(
 
     With a ``ledger`` every instance goes there when it is done; ``found`` is an unfinished run to go on with.
     """
+    started = now()
     instances = [item for family in families for item in family.instances(part, per_family)]
     inputs = canonical_json([[item.prompt, item.parameters, item.answer] for item in instances])
-    how = {"per_family": per_family, "part": part, "direct": direct, "typed": typed, "embedder": embedder}
+    how: dict[str, Any] = {"per_family": per_family, "part": part, "direct": direct, "typed": typed}
+    how |= {"embedder": embedder, "families": [family.name for family in families]}
     with (
         tempfile.TemporaryDirectory(prefix="agentkv-families-") as temporary,
         AgentMemory(store or Path(temporary) / "store", model, embedder=embedder, **(settings or {})) as memory,
     ):
-        result = origin(grading.FAMILIES, model, memory.engine.info.sha256, inputs, **how)
+        result = origin(grading.FAMILIES, model, memory.engine.info.sha256, inputs, started=started, **how)
         bench = _Bench(SolutionLibrary(memory), Sandbox(), families, per_family if direct is None else direct, typed)
         with contextlib.ExitStack() as held:
             writer, items = _opened(held, ledger, found, memory, result, inputs)
@@ -74,7 +78,8 @@ def run(
             if writer is not None:
                 writer.scores(summary)
                 writer.end()
-    return {**result, "rows": [grading.families_row(item) for item in items], "summary": summary}
+    whole = measured.result(result, items, under="summary")
+    return {**whole, "rows": [grading.families_row(item) for item in items]}
 
 
 def _opened(

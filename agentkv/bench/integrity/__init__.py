@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
 from agentkv.bench.integrity import concurrency, corruption, faults, power
 from agentkv.bench.integrity.material import without_syncs
 from agentkv.bench.report import origin
@@ -32,7 +33,8 @@ def run(*, small: bool = False, parts: tuple[str, ...] = PARTS, folder: Path | N
     Without one, what does not sync is done in RAM where there is a place for it, and the rest in the temporary folder.
     """
     inputs = canonical_json([part for part in PARTS if part in parts])
-    result = origin("integrity", "fake", "", inputs, small=small)
+    header = origin("integrity", "fake", "", inputs, small=small)
+    raw: dict[str, Any] = {}
     quick = folder or next((ram for ram in (_RAM,) if os.access(ram, os.W_OK)), None)
     with (
         tempfile.TemporaryDirectory(prefix="agentkv-integrity-", dir=quick) as in_ram,
@@ -41,18 +43,18 @@ def run(*, small: bool = False, parts: tuple[str, ...] = PARTS, folder: Path | N
         place = Path(in_ram).resolve()
         if "faults" in parts:
             operations = _SMALL_OPERATIONS if small else faults.OPERATIONS
-            result["faults"] = faults.run(place / "faults", operations, every=4 if small else 1)
+            raw["faults"] = faults.cases(place / "faults", operations, every=4 if small else 1)
         if "power" in parts:
             operations = _SMALL_OPERATIONS if small else faults.OPERATIONS
-            result["power"] = power.run(place / "power", operations, sample=40 if small else None)
+            raw["power"] = power.cases(place / "power", operations, sample=40 if small else None)
         if "concurrency" in parts:
             plan = concurrency.SMALL if small else concurrency.Plan()
-            result["concurrency"] = concurrency.run(Path(on_disk).resolve(), plan)
+            raw["concurrency"] = concurrency.run(Path(on_disk).resolve(), plan)
         if "corruption" in parts:
             with without_syncs():
                 damages = corruption.SMALL if small else corruption.Plan()
-                result["corruption"] = corruption.run(place / "corruption", damages)
-    return {**result, "totals": _totals(result)}
+                raw["corruption"] = corruption.cases(place / "corruption", damages)
+    return measured.result(header, raw)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -61,18 +63,3 @@ def check(result: dict[str, Any]) -> None:
         name = part.__name__.rpartition(".")[2]
         if name in result:
             part.check(result[name])
-
-
-def _totals(result: dict[str, Any]) -> dict[str, Any]:
-    """Cases by part, and what was wrong in all of them together."""
-    fault_rows, power_rows = result.get("faults", []), result.get("power", [])
-    damages = result.get("corruption", {}).get("damages", {}).values()
-    return {
-        "fault_cases": sum(row["cases"] for row in fault_rows),
-        "power_states": sum(row["states"] for row in power_rows),
-        "lost": sum(row["lost"] for row in [*fault_rows, *power_rows]),
-        "half": sum(row["half"] for row in [*fault_rows, *power_rows]),
-        "leftovers": sum(row["leftovers"] for row in [*fault_rows, *power_rows]),
-        "damages": sum(tally["cases"] for tally in damages),
-        "refused": sum(sum(tally["refused"].values()) for tally in damages),
-    }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from agentkv.bench.integrity.material import bytes_of
 from agentkv.bench.report import say
+from agentkv.bench.scorers import integrity as scored
 from agentkv.engine.base import Cancellation, Logits, State
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import Message
@@ -108,27 +108,26 @@ def kind_of(name: str) -> str:
 
 @dataclass
 class _Tally:
-    cases: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    by_kind: Counter[str] = field(default_factory=Counter)
+    """What came of one case: the error that refused it, if one did; the lists hold only what must not be."""
+
+    refused: str | None = None
     accepted: list[str] = field(default_factory=list)
     wrong_error: list[str] = field(default_factory=list)
     engine_called: list[str] = field(default_factory=list)
     other_answers: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        lists = {name: value for name, value in vars(self).items() if isinstance(value, list)}
-        return {
-            "cases": self.cases,
-            "refused": dict(self.refused),
-            "by_kind": dict(self.by_kind),
-            **{name: len(value) for name, value in lists.items()},
-            "examples": {name: value[:5] for name, value in lists.items() if value},
-        }
+    @property
+    def wrong(self) -> dict[str, list[str]]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, list) and value}
 
 
 def run(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
     """Every damage of the plan; one tally a kind of damage."""
+    return scored.corruption(cases(folder, plan, seed))
+
+
+def cases(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
+    """The same as raw records: of each case the file, what was done to it, the refusal, and what was wrong."""
     bench = _Bench(folder)
     rng = random.Random(seed)
     damages: dict[str, Iterator[tuple[str, str, dict[str, bytes]]]] = {
@@ -140,21 +139,24 @@ def run(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
         "two files swapped": bench.swapped(),
         "a file gone": bench.gone(),
     }
-    result = {}
-    for what, cases in damages.items():
-        tally = _Tally()
+    numbers = {name: number for number, name in enumerate(bench.files)}
+    raw: dict[str, Any] = {"files": [[kind_of(name), name] for name in bench.files], "damages": []}
+    for what, tried in damages.items():
+        seen: list[list[Any]] = []
+        raw["damages"].append({"what": what, "cases": seen})
         every = 1 if "random" in what else plan.every
-        for name, case, changed in itertools.islice(cases, 0, None, every):
-            bench.try_one(name, case, changed, tally)
-        result[what] = tally.as_json()
-        say(f"corruption: {what}, {tally.cases} cases, {sum(tally.refused.values())} refused")
-    return {"files": dict(Counter(map(kind_of, bench.files))), "damages": result}
+        for name, case, changed in itertools.islice(tried, 0, None, every):
+            tally = bench.try_one(name, case, changed)
+            seen.append([numbers[name], case.removeprefix(name).lstrip(": "), tally.refused, tally.wrong])
+        refused = sum(one is not None for _, _, one, _ in seen)
+        say(f"corruption: {what}, {len(seen)} cases, {refused} refused")
+    return raw
 
 
 def check(result: dict[str, Any]) -> None:
     """Raise GuaranteeViolated unless everything was refused, rightly, and left no trace in the running process."""
     for what, tally in result["damages"].items():
-        for kind in ("accepted", "wrong_error", "engine_called", "other_answers"):
+        for kind in scored.CORRUPTION:
             if tally[kind]:
                 raise GuaranteeViolated(f"{what}: {kind}: {tally['examples'][kind]}")
         if not tally["cases"]:
@@ -237,9 +239,8 @@ class _Bench:
 
     # --- one case ---
 
-    def try_one(self, name: str, case: str, changed: dict[str, bytes], tally: _Tally) -> None:
-        tally.cases += 1
-        tally.by_kind[kind_of(name)] += 1
+    def try_one(self, name: str, case: str, changed: dict[str, bytes]) -> _Tally:
+        tally = _Tally()
         for path, data in changed.items():
             (self.root / path).unlink()  # a new file: ext4 flushes one that is cut and written again
             if not case.endswith("gone"):
@@ -248,7 +249,7 @@ class _Bench:
         try:
             self.readers[name]()
         except AgentKVError as error:
-            tally.refused[type(error).__name__] += 1
+            tally.refused = type(error).__name__
             if not isinstance(error, self._expected(name, case)):
                 tally.wrong_error.append(f"{case}: {error!r}")
         except Exception as error:  # noqa: BLE001 - an error of another kind is a finding
@@ -264,6 +265,7 @@ class _Bench:
             (self.root / path).write_bytes(self.files[path])
         if self._ask() != self.answer:
             tally.other_answers.append(f"{case}: after mending")
+        return tally
 
     def _expected(self, name: str, case: str) -> tuple[type[AgentKVError], ...]:
         if kind_of(name) == "marker":

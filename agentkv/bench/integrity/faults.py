@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 from agentkv.bench.integrity.material import bytes_of, copy, look, make, named, without_syncs
 from agentkv.bench.integrity.steps import FAILURES, KILLS, Mode, Watch, breaking, watched
 from agentkv.bench.report import say
+from agentkv.bench.scorers import integrity as scored
 from agentkv.errors import GuaranteeViolated, OverBudget, StoreError
 from agentkv.records import Import
 from agentkv.store.budget import stored_bytes
@@ -119,10 +119,9 @@ OPERATIONS = (
 
 @dataclass
 class Tally:
-    """What came of the cases of one operation and mode; the lists hold only what must not be."""
+    """What came of one case; the lists hold only what must not be."""
 
-    cases: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
+    end: str = ""
     lost: list[str] = field(default_factory=list)
     half: list[str] = field(default_factory=list)
     leftovers_at_once: list[str] = field(default_factory=list)
@@ -130,32 +129,34 @@ class Tally:
     not_repeatable: list[str] = field(default_factory=list)
     foreign_errors: list[str] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        """Counts, and the first few of each list."""
-        lists = {name: value for name, value in vars(self).items() if isinstance(value, list)}
-        counts = {name: len(value) for name, value in lists.items()}
-        return {"cases": self.cases, "ends": dict(self.ends), **counts, "examples": _examples(lists)}
-
-
-def _examples(lists: dict[str, list[str]]) -> dict[str, list[str]]:
-    return {name: value[:3] for name, value in lists.items() if value}
+    @property
+    def wrong(self) -> dict[str, list[str]]:
+        """The lists that are not empty."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, list) and value}
 
 
 def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
     """All cases, or each ``every``-th step; one row an operation and mode."""
-    rows = []
+    return scored.faults(cases(folder, operations, every=every))
+
+
+def cases(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
+    """The same as raw records, one an operation: of each case the mode, the step, how it ended, and what was wrong."""
+    raw = []
     with without_syncs():
         for number, operation in enumerate(operations):
             place = folder / f"op{number}"
             case = _Case(operation, place)
-            for mode in (*FAILURES, *KILLS):
-                tally = Tally()
-                for at in range(0, case.steps, every):
-                    case.run(mode, at, tally)
-                rows.append({"operation": operation.name, "steps": case.steps, "mode": mode, **tally.as_json()})
-            bad = sum(_bad(row) for row in rows if row["operation"] == operation.name)
-            say(f"faults: {operation.name}, {case.steps} steps, {bad} wrong")
-    return rows
+            seen = [
+                [mode, at, tally.end, tally.wrong]
+                for mode in (*FAILURES, *KILLS)
+                for at in range(0, case.steps, every)
+                for tally in [case.run(mode, at)]
+            ]
+            raw.append({"operation": operation.name, "steps": case.steps, "cases": seen})
+            bad = sum(bool(wrong) for *_, wrong in seen)
+            say(f"faults: {operation.name}, {case.steps} steps, {bad} cases wrong")
+    return raw
 
 
 def check(rows: Sequence[dict[str, Any]]) -> None:
@@ -166,8 +167,7 @@ def check(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _bad(row: dict[str, Any]) -> int:
-    kinds = ("lost", "half", "leftovers_at_once", "leftovers", "not_repeatable", "foreign_errors")
-    return sum(row[kind] for kind in kinds)
+    return sum(row[kind] for kind in scored.FAULTS)
 
 
 class _Case:
@@ -190,26 +190,26 @@ class _Case:
             # What is left without any fault: a removal leaves segments and texts to `collect`, an eviction texts.
             self.left_by_design = set(look(store, EVERY, ()).leftovers)
 
-    def run(self, mode: Mode, at: int, tally: Tally) -> None:
-        root = self.folder / "case"
+    def run(self, mode: Mode, at: int) -> Tally:
+        root, tally = self.folder / "case", Tally()
         copy(self.before, root)
         case = f"step {at}, {mode}"
-        tally.cases += 1
         broken = self._killed if mode in KILLS else self._failed
         broken(root, mode, at, tally, case)
         self.examine(root, tally, case)
         shutil.rmtree(root)
+        return tally
 
     def _failed(self, root: Path, mode: Mode, at: int, tally: Tally, case: str) -> None:
         with BlockStore(root) as store:
             try:
                 with watched(Watch(root, breaking(mode, at))):
                     self.operation.run(store)
-                tally.ends["went on"] += 1
+                tally.end = "went on"
             except (StoreError, KeyboardInterrupt) as error:
-                tally.ends[type(error).__name__] += 1
+                tally.end = type(error).__name__
             except Exception as error:  # noqa: BLE001 - what no caller expects is what is looked for
-                tally.ends[type(error).__name__] += 1
+                tally.end = type(error).__name__
                 tally.foreign_errors.append(f"{case}: {error!r}")
             if mode != "EIO for ever" and not self._was_cleaning(at):
                 left = look(store, EVERY, ()).leftovers
@@ -230,7 +230,7 @@ class _Case:
             finally:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        tally.ends["killed" if code == -signal.SIGKILL else f"exit code {code}"] += 1
+        tally.end = "killed" if code == -signal.SIGKILL else f"exit code {code}"
         if code != -signal.SIGKILL:
             tally.foreign_errors.append(f"{case}: the process was not killed there")
 

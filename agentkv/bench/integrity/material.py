@@ -17,6 +17,7 @@ from agentkv.errors import AgentKVError, CorruptBlock
 from agentkv.hashing import block_id, sha256
 from agentkv.records import Exactness, Fingerprint, Manifest, NamedBlock, Planes, Section, SegmentRef, StateLayout
 from agentkv.store.catalog import BlockStore
+from agentkv.store.files import TURNS
 from agentkv.store.lock import GATE, LOCK
 from agentkv.store.marker import MARKER
 from agentkv.store.uses import USES
@@ -148,9 +149,9 @@ def needed(store: BlockStore) -> set[str]:
 
 
 def files_of(root: Path) -> set[str]:
-    """Every file below a store but its locks and its counts of uses."""
+    """Every file below a store but its locks, its counts of uses and its log of turns."""
     found = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-    return {name for name in found if name not in (LOCK, GATE) and not name.startswith(USES)}
+    return {name for name in found if name not in (LOCK, GATE) and not name.startswith((USES, f"{TURNS}{os.sep}"))}
 
 
 def bytes_of(root: Path) -> dict[str, bytes]:

@@ -21,6 +21,7 @@ from agentkv.bench.integrity.faults import EVERY, OPERATIONS, Operation
 from agentkv.bench.integrity.material import copy, files_of, look, without_syncs
 from agentkv.bench.integrity.steps import Call, Step, Watch, watched
 from agentkv.bench.report import say
+from agentkv.bench.scorers import integrity as scored
 from agentkv.errors import GuaranteeViolated, StoreError
 from agentkv.store.catalog import BlockStore
 from agentkv.store.lock import GATE, LOCK
@@ -133,15 +134,27 @@ def run(
 
     ``without``: steps left out of the journal, as if the store did not take them: to see that the model would notice.
     """
+    return scored.power(cases(folder, operations, sample=sample, without=without))
+
+
+def cases(
+    folder: Path,
+    operations: Sequence[Operation] = OPERATIONS,
+    *,
+    sample: int | None = None,
+    without: Collection[Call] = (),
+) -> list[dict[str, Any]]:
+    """The same as raw records, one an operation: of each state the step, the unsynced bytes, and what was found."""
+    raw = []
     with without_syncs():
-        rows = []
         for number, operation in enumerate(operations):
             replay = _Replay(operation, folder / f"op{number}")
             replay.journal = [step for step in replay.journal if step.call not in without]
-            rows.append(replay.run(sample, random.Random(number)))
-    for row in rows:
-        say(f"power: {row['operation']}, {row['states']} states of {row['prefixes']} moments, {_bad(row)} wrong")
-    return rows
+            row = replay.run(sample, random.Random(number))
+            raw.append(row)
+            bad = sum(bool(wrong) for *_, wrong in row["cases"])
+            say(f"power: {operation.name}, {len(row['cases'])} states of {row['prefixes']} moments, {bad} wrong")
+    return raw
 
 
 def check(rows: Sequence[dict[str, Any]]) -> None:
@@ -152,7 +165,7 @@ def check(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _bad(row: dict[str, Any]) -> int:
-    return int(sum(row[kind] for kind in ("lost", "half", "leftovers", "not_durable", "not_repeatable")))
+    return int(sum(row[kind] for kind in scored.POWER))
 
 
 Key = frozenset[tuple[str, bytes | None]]
@@ -172,27 +185,20 @@ class _Replay:
         with BlockStore(ran) as store, watched(Watch(ran)) as watch:
             operation.run(store)
         self.root, self.journal = ran, watch.journal
-        self.bad: dict[str, list[str]] = {
-            name: [] for name in ("lost", "half", "leftovers", "not_durable", "not_repeatable")
-        }
-        self.waited = 0
+        self.bad: dict[str, list[str]] = {}
+        self.waited = False
 
     def run(self, sample: int | None, rng: random.Random) -> dict[str, Any]:
         states = list(self._states(rng))
         total = len(states)
         if sample is not None and total > sample:
             states = rng.sample(states, sample)
+        seen = []
         for number, (done, files, directories, content) in enumerate(states):
+            self.bad = {kind: [] for kind in scored.POWER}
             self._try(f"state {number} after step {done}", done, files, directories, content)
-        return {
-            "operation": self.operation.name,
-            "prefixes": len(self.journal) + 1,
-            "possible": total,
-            "states": len(states),
-            "waited_for_collect": self.waited,
-            **{name: len(found) for name, found in self.bad.items()},
-            "examples": {name: found[:3] for name, found in self.bad.items() if found},
-        }
+            seen.append([done, content, self.waited, {kind: found for kind, found in self.bad.items() if found}])
+        return {"operation": self.operation.name, "prefixes": len(self.journal) + 1, "possible": total, "cases": seen}
 
     def _states(self, rng: random.Random) -> Iterator[tuple[int, dict[str, bytes | None], set[Path], str]]:
         seen: set[tuple[Key, bool]] = set()
@@ -219,7 +225,7 @@ class _Replay:
             seen = look(store, EVERY, operation.keeps)
             self.bad["lost"] += [f"{case}: {found[:12]}" for found in seen.lost]
             self.bad["half"] += [f"{case}: {found}" for found in seen.half]
-            self.waited += bool(seen.leftovers)
+            self.waited = bool(seen.leftovers)
             if done == len(self.journal):
                 self.bad["not_durable"] += [f"{case}: {what}" for what in self._undone(store, seen.blocks)]
             try:

@@ -45,6 +45,7 @@ def agent(
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """An agent's conversation with its process killed in the middle, against ChatLlamaCpp; secrets; forked threads."""
@@ -55,6 +56,9 @@ def agent(
         raise UsageError(f"there is no part {part!r}; there are {', '.join(bench.PARTS)}")
     chosen = model or bench.MODELS[part]
     options.fetch_model(chosen)
+    recorded = common.begin(
+        ledger, "agent", {"part": part, "model": chosen, "small": small, "turns": turns, "answer": answer}
+    )
     result = bench.run(
         part,
         chosen,
@@ -67,7 +71,7 @@ def agent(
         manual=manual,
         threads=threads,
     )
-    common.end(result, out, as_json, _SHOW[part], bench.check)
+    common.end(result, out, as_json, _SHOW[part], bench.check, recorded)
 
 
 def _show_conversation(result: dict[str, Any]) -> None:

@@ -29,9 +29,11 @@ def aime(
     budget: Annotated[int, typer.Option(min=1, help="Tokens a problem in all.")] = 4096,
     agreement: Annotated[float, typer.Option(min=0, max=1, help="Share that has to agree to be confident.")] = 0.6,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    small: common.Small = False,
     solutions: Annotated[Path | None, typer.Option(metavar="FILE", help="Programs of others, JSON lines.")] = None,
     teacher: Annotated[str | None, typer.Option(metavar="URL", help="An OpenAI-compatible endpoint.")] = None,
     teacher_model: Annotated[str, typer.Option(metavar="NAME")] = "",
+    own_programs: Annotated[bool, typer.Option(help="Then: the programs that come along.")] = True,
     repeats: Annotated[int, typer.Option(min=0, help="Of recurrence, each in a fresh process.")] = 4,
     window: options.Window = 4096,
     threads: options.Threads = None,
@@ -53,12 +55,15 @@ def aime(
     assert opened is not None
     if file.exists():
         options.fetch_model(model)
+    if small:
+        problems, samples, max_new, repeats = min(problems or 3, 3), 2, 128, 1
     how: dict[str, Any] = {
         "samples": samples,
         "max_new": max_new,
         "budget": budget,
         "agreement": agreement,
         "seed": seed,
+        "own_programs": own_programs,
     }
     n = len(bench.problems(file)[:problems]) if file.exists() else 0
     result = bench.run(
@@ -81,19 +86,24 @@ def _show(result: dict[str, Any]) -> None:
     if "skipped" in result:
         say(f"skipped: {result['skipped']}")
         return
+    from agentkv.bench.energy import told
+
     summary, rows = result["summary"], []
     for name, label in (
         ("base", "base: the commonest answer"),
+        ("base_confident", "… where its samples agree enough"),
         ("base_any_sample", "base: any sample"),
         ("recurrence", "recurrence, the library's"),
         ("system", "system: recurrence, else base"),
     ):
         found = summary[name]
-        low, high = found["wilson_95"]
+        low, high = found["wilson_95"] if found["n"] else (0.0, 1.0)
         rows.append((label, f"{found['k']} of {found['n']}", f"{low:.2f} to {high:.2f}"))
     table(("score", "right", "95 %"), rows, right=("right", "95 %"))
     say(
         f"\ntokens: {summary['base_tokens']:,} for the base, {summary['recurrence_tokens']:,} for "
         f"{count(len(summary['library']), 'recalled problem')} ({duration(1e3 * summary['recurrence_seconds'])})"
     )
+    joules = [summary["base_joules"], *summary["recurrence_joules"][:1]]
+    say(f"energy: {told(joules[0])} for the base, {told(joules[-1] if len(joules) > 1 else None)} to recall")
     say(f"{count(summary['repeats'], 'repeat')}, {'equal' if summary['repeats_equal'] else 'NOT equal'} each time")

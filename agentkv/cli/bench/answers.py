@@ -15,6 +15,7 @@ def answers(
     model: options.Model = options.DEFAULT_MODEL,
     skills: common.Skills = None,
     per_skill: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions a skill.")] = None,
+    small: common.Small = False,
     reread: Annotated[bool, typer.Option(help="Also answer by reading the manual, and compare.")] = True,
     store: options.Store = None,
     threads: options.Threads = None,
@@ -31,7 +32,8 @@ def answers(
     result = bench.run(
         model,
         folder,
-        per_skill=per_skill,
+        per_skill=per_skill or (1 if small else None),
+        uncovered=5 if small else None,
         reread=reread,
         store=chosen,
         settings={"threads": threads},

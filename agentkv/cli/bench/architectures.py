@@ -15,7 +15,9 @@ def architectures(
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="NAME", help="Real models, instead of the tiny ones.")
     ] = None,
+    small: common.Small = False,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """Which kinds of model graft exactly, and what changes their bits: tiny random models of every kind."""
@@ -23,7 +25,9 @@ def architectures(
 
     for name in model or ():
         options.fetch_model(name)
-    common.end(bench.run(model or ()), out, as_json, _show, bench.check)
+    recorded = common.begin(ledger, "architectures", {"models": list(model or ()), "small": small})
+    result = bench.run(model or (), lengths=bench.SMALL if small else bench.LENGTHS)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

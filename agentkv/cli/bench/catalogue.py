@@ -25,14 +25,17 @@ def catalogue(
     ] = None,
     small: common.Small = False,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """How opening, listing, finding and routing grow with the number of blocks. Loads no model."""
     from agentkv.bench import catalogue as bench
 
     chosen = options.numbers(blocks) or ([500, 2000] if small else list(bench.COUNTS))
-    result = bench.run(chosen, processes=processes or (1 if small else bench.PROCESSES), folder=folder)
-    common.end(result, out, as_json, _show, bench.check)
+    times = processes or (1 if small else bench.PROCESSES)
+    recorded = common.begin(ledger, "catalogue", {"blocks": chosen, "processes": times})
+    result = bench.run(chosen, processes=times, folder=folder)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

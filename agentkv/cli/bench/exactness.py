@@ -18,6 +18,7 @@ def exactness(
     kv_type: options.KvType = "f16",
     gpu_layers: options.GpuLayers = 0,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """Is a graft in a new process the same computation as reading? 48 greedy steps a length, every logit byte."""
@@ -31,10 +32,11 @@ def exactness(
         "kv_type": kv_type,
         "gpu_layers": gpu_layers,
     }
+    recorded = common.begin(ledger, "exactness", {"model": model, "lengths": chosen, "small": small, **settings})
     result = bench.run(
         model, common.manual_texts(), lengths=chosen, samples=10 if small else bench.SAMPLES, settings=settings
     )
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

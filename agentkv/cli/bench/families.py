@@ -17,6 +17,7 @@ def families(
     direct: Annotated[
         int | None, typer.Option(min=0, show_default="all", help="Instances a family that are also answered directly.")
     ] = None,
+    small: common.Small = False,
     typed: Annotated[bool, typer.Option(help="Also fill under a grammar of types alone.")] = True,
     embedder: options.Embedder = None,
     window: options.Window = 2048,
@@ -27,18 +28,24 @@ def families(
 ) -> None:
     """Transfer: one solved task of each of 27 families, others in other words; routed, filled, run."""
     from agentkv.bench.flywheel import transfer as bench
+    from agentkv.bench.flywheel.families import FAMILIES
     from agentkv.cli.bench.resuming import unfinished
 
+    chosen = bench.SMALL if small else FAMILIES
+    if small:
+        per_family, direct = min(per_family, 2), 1
     options.fetch_model(model)
     if embedder is not None:
         options.fetch_model(embedder)
     opened = options.open_ledger(ledger)
-    how = {"per_family": per_family, "part": "held-out", "direct": direct, "typed": typed, "embedder": embedder}
+    how: dict[str, Any] = {"per_family": per_family, "part": "held-out", "direct": direct, "typed": typed}
+    how |= {"embedder": embedder, "families": [family.name for family in chosen]}
     result = bench.run(
         model,
         per_family=per_family,
         direct=direct,
         typed=typed,
+        families=chosen,
         embedder=embedder,
         settings={"window": window, "threads": threads},
         ledger=opened,

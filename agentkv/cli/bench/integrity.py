@@ -23,6 +23,7 @@ def integrity(
         Path | None, typer.Option(metavar="DIR", help="Where to try it; by default the system's temporary folder.")
     ] = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """Whether a store loses anything: failing disks, kills, power failures, many processes, damaged files. No model."""
@@ -33,8 +34,9 @@ def integrity(
     unknown = [part for part in parts if part not in bench.PARTS]
     if unknown:
         raise UsageError(f"there is no part {unknown[0]!r}; there are {', '.join(bench.PARTS)}")
+    recorded = common.begin(ledger, "integrity", {"small": small, "parts": list(parts)})
     result = bench.run(small=small, parts=parts, folder=folder)
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

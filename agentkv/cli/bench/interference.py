@@ -15,6 +15,7 @@ def interference(
     model: options.Model = options.DEFAULT_MODEL,
     per_family: Annotated[int, typer.Option(min=1, help="Held-out instances for each of the eight blocks.")] = 4,
     quote: Annotated[bool, typer.Option(help="Bind values to those that the text mentions.")] = True,
+    small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
     ledger: options.Ledger = None,
@@ -26,7 +27,7 @@ def interference(
     options.fetch_model(model)
     result = bench.run(
         model,
-        per_family=per_family,
+        per_family=1 if small else per_family,
         quote=quote,
         settings={"threads": threads},
         ledger=options.open_ledger(ledger),

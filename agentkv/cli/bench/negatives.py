@@ -11,6 +11,7 @@ from agentkv.cli.output import say, table
 
 def negatives(
     model: options.Model = options.DEFAULT_MODEL,
+    small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
     as_json: options.Json = False,
@@ -19,7 +20,7 @@ def negatives(
     from agentkv.bench.flywheel import negatives as bench
 
     options.fetch_model(model)
-    result = bench.run(model, settings={"window": 2048, "threads": threads})
+    result = bench.run(model, small=small, settings={"window": 2048, "threads": threads})
     common.end(result, out, as_json, _show, bench.check)
 
 

@@ -27,6 +27,7 @@ def restore(
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """From RAM, warm and cold disk: how fast states come back, against copying and reading as many bytes."""
@@ -34,13 +35,15 @@ def restore(
 
     chosen = options.numbers(lengths) or ([512, 2048] if small else list(bench.LENGTHS))
     ways = [part.strip() for part in codecs.split(",")] if codecs else list(bench.SETTINGS)
+    asked = {"model": None if synthetic else model, "lengths": chosen, "codecs": ways, "threads": threads}
+    recorded = common.begin(ledger, "restore", asked)
     if synthetic:
         result = bench.run(None, lengths=chosen, codecs=ways, folder=folder)
     else:
         options.fetch_model(model)
         texts, settings = common.manual_texts(), {"threads": threads}
         result = bench.run(model, texts, lengths=chosen, codecs=ways, settings=settings, folder=folder)
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

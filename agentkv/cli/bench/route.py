@@ -9,6 +9,7 @@ import typer
 from agentkv.cli import options
 from agentkv.cli.bench import common
 from agentkv.cli.output import duration, say, table
+from agentkv.cli.route.evaluate import show_trade_off
 
 
 def route(
@@ -24,6 +25,7 @@ def route(
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """Routing: accuracy and cost by library size, order, and descriptions that beg to be chosen."""
@@ -32,15 +34,18 @@ def route(
     for name in (model, embedder, answer_model):
         if name is not None:
             options.fetch_model(name)
+    chosen = options.numbers(sizes) or list(bench.SIZES)
+    asked = {"model": model, "embedder": embedder, "answer_model": answer_model, "sizes": chosen, "small": small}
+    recorded = common.begin(ledger, "route", asked)
     result = bench.run(
         model,
         embedder=embedder,
         answer_model=answer_model,
-        sizes=options.numbers(sizes) or bench.SIZES,
+        sizes=chosen,
         small=small,
         threads=threads,
     )
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -62,6 +67,9 @@ def _show(result: dict[str, Any]) -> None:
         )
     columns = ("library", "right", "95 %", "in top 5", "none, rightly", "none, wrongly", "tokens", "time")
     table(columns, rows, right=columns[1:])
+    _show_reading(result["reading"])
+    for row in result["sizes"]:
+        show_trade_off(row)
     cost, order, begging = result["cost"], result["order"], result["begging"]
     say(
         f"\na decision takes {cost['share_of_answer']:.0%} of the time of a {cost['answer_tokens']}-token answer "
@@ -69,7 +77,22 @@ def _show(result: dict[str, Any]) -> None:
     )
     changed = order["changed"]
     say(f"the catalogue shuffled {order['shuffles']} times: {changed['k']} of {changed['n']:,} picks changed")
-    say(f"a description that begs is picked {begging['times_as_often']:.2f} times as often as before")
+    often = begging["times_as_often"]
+    told = "was not picked before" if often is None else f"is picked {often:.2f} times as often as before"
+    say(f"a description that begs {told}")
+
+
+def _show_reading(rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    say("\nby how many candidates the model reads:")
+    cells = []
+    for row in rows:
+        right, rightly, wrongly = row["right"], row["abstained_on_uncovered"], row["abstained_on_covered"]
+        counts = [f"{part['k']}/{part['n']}" for part in (right, rightly, wrongly)]
+        cells.append((f"{row['read']}", *counts, f"{row['tokens']['median']:.0f}", duration(row["ms"]["median"])))
+    columns = ("read", "right", "none, rightly", "none, wrongly", "tokens", "time")
+    table(columns, cells, right=columns)
 
 
 def _of(row: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ def size(
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """What blocks take up: many skills behind one prefix, a thread's checkpoints, codecs against their bound."""
@@ -38,8 +39,16 @@ def size(
         turns=plan.turns if turns is None else turns,
         lengths=tuple(chosen or plan.lengths),
     )
+    asked = {
+        "model": model,
+        "threads": threads,
+        "skills": plan.skills,
+        "turns": plan.turns,
+        "lengths": list(plan.lengths),
+    }
+    recorded = common.begin(ledger, "size", asked)
     result = bench.run(model, common.manual_texts(), plan, settings={"threads": threads})
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

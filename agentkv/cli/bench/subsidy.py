@@ -15,6 +15,7 @@ def subsidy(
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """What reading costs against restoring, up to the first token; ratios of one run."""
@@ -22,8 +23,9 @@ def subsidy(
 
     options.fetch_model(model)
     chosen = options.numbers(lengths) or ([512, 2048] if small else list(bench.LENGTHS))
+    recorded = common.begin(ledger, "subsidy", {"model": model, "lengths": chosen, "threads": threads})
     result = bench.run(model, lengths=chosen, settings={"threads": threads})
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

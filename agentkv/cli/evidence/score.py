@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import orjson
 
 from agentkv.cli import options
@@ -11,22 +9,14 @@ from agentkv.cli.evidence import common
 from agentkv.cli.output import finish, say
 from agentkv.errors import AgentKVError
 
-SCORERS = (
-    "agentkv.bench.scores",
-    "agentkv.bench.flywheel.grading",
-    "agentkv.evidence.replay",
-    "agentkv.flywheel.scores",
-)
-"""The modules that register scorers."""
-
 
 def score(run: common.RunId, ledger: common.LedgerFolder = None, as_json: options.Json = False) -> None:
     """Compute a run's scores anew and compare them with those reported. Exit code 103 if they differ."""
+    from agentkv.bench.measured import load_scorers
     from agentkv.evidence import score as compute
     from agentkv.evidence.errors import ScoreMismatch
 
-    for module in SCORERS:
-        importlib.import_module(module)
+    load_scorers()
     opened = common.open_ledger(ledger)
     found = compute(opened, opened.find(run))
     failures: list[AgentKVError] = [ScoreMismatch(found.run, found.differences)] if found.differences else []

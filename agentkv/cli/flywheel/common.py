@@ -23,6 +23,16 @@ Samples = Annotated[
 Agreement = Annotated[
     float, typer.Option(min=0, max=1, rich_help_panel=_GATE, help="Share of them that has to agree to be confident.")
 ]
+Margin = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NATS",
+        min=0,
+        rich_help_panel=_GATE,
+        show_default="agreement of programs",
+        help="Instead: one direct answer, confident from this margin over the next best token on.",
+    ),
+]
 MaxNew = Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of one program.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the first sample; the others count on from it.")]
 Isolation = Annotated[
@@ -65,9 +75,13 @@ def open_flywheel(
     seed: int,
     best_of: int = 0,
     budget: int = 4096,
+    margin: float | None = None,
     solvers: tuple[Solver, ...] = (),
 ) -> Flywheel:
-    """The flywheel of a command. ``best_of``: programs of the model's own beyond the gate's, 0 for none."""
+    """The flywheel of a command. ``best_of``: programs of the model's own beyond the gate's, 0 for none.
+
+    ``margin``: of the gate by margin; None for the one by agreement.
+    """
     from agentkv.flywheel.book import SolutionBook
     from agentkv.flywheel.gate import Gate
     from agentkv.flywheel.library import SolutionLibrary
@@ -81,7 +95,11 @@ def open_flywheel(
     library = SolutionLibrary(memory, SolutionBook(memory.store.root, policy))
     base = BestOfN(memory, n=max(samples, best_of), budget=budget, max_new=max_new, seed=seed)
     gate = Gate(base, sandbox, samples=samples, agreement=agreement)
-    mine: tuple[Solver, ...] = (base,) if best_of > samples else ()
+    if margin is not None:
+        from agentkv.flywheel.margin import MarginGate
+
+        gate = MarginGate(base, sandbox, samples=samples, agreement=agreement, memory=memory, margin=margin)
+    mine: tuple[Solver, ...] = (base,) if best_of and (best_of > samples or margin is not None) else ()
     return Flywheel(library, sandbox, gate, (*mine, *solvers), recorder=recorder)
 
 

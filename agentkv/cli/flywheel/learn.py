@@ -59,6 +59,7 @@ def learn(
     ] = None,
     samples: common.Samples = 3,
     agreement: common.Agreement = 1.0,
+    margin: common.Margin = None,
     max_new: common.MaxNew = 512,
     seed: common.Seed = 0,
     isolation: common.Isolation = "namespaces",
@@ -96,6 +97,7 @@ def learn(
                 "teacher_model": teacher_model,
             },
             **{"samples": samples, "agreement": agreement, "max_new": max_new, "seed": seed, "isolation": isolation},
+            **({} if margin is None else {"margin": margin}),
         },
         "inputs": {"tasks": tasks, **({"solutions": solutions} if solutions else {})},
     }
@@ -120,6 +122,7 @@ def learn(
             seed=seed,
             best_of=best_of,
             budget=budget,
+            margin=margin,
             solvers=tuple(others),
         )
         left = [task for task in wanted if task.id not in done]

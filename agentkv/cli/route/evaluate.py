@@ -50,8 +50,8 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Route labelled questions: accuracy, abstention, calibration and cost, by size of the library."""
-    from agentkv.bench import scores
-    from agentkv.bench.report import origin, save
+    from agentkv.bench import measured, scores
+    from agentkv.bench.report import now, origin, save
     from agentkv.hashing import sha256
     from agentkv.router import evaluate as evaluation
     from agentkv.router.evaluate import Labelled
@@ -88,7 +88,8 @@ def evaluate(
     inputs = b"".join(path.read_bytes() for path in (file, tools, train) if path)
     result = origin("route evaluate", model, digest, inputs, classifier=f"{router.name}/{router.version}", seed=seed)
     figures = scores.evaluate(items)
-    result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes()), **figures}
+    result = measured.result(result, [scores.without_text(item) for item in items])
+    result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes())}
     result |= {"learned_from": len(lessons), "weights": weights_of(router)}
     opened = options.open_ledger(ledger)
     if opened is not None:
@@ -102,8 +103,10 @@ def evaluate(
             run.record_all(items)
             run.scores(figures)
         result["ledger_run"] = run.id
+    result["finished"] = now()
     save(result, out)
-    finish(result, as_json, lambda: _show(result))
+    shown = {key: value for key, value in result.items() if key != "raw"}
+    finish(shown, as_json, lambda: _show(result))
 
 
 @contextlib.contextmanager
@@ -169,6 +172,13 @@ def _route(
     return list(steps_bar(routed, len(questions), "question", lambda i: questions[i].query))
 
 
+def show_trade_off(row: dict[str, Any]) -> None:
+    """One line: the share of questions that none fits that get none, for each share of the others that is lost."""
+    told = [f"{p['abstained_on_uncovered']['share']:.0%} for {p['lost']['share']:.1%}" for p in row["trade_off"]]
+    if told:
+        say(f"none, rightly, for right picks lost ({row['size']:,} candidates): {', '.join(told)}")
+
+
 def _show(result: dict[str, Any]) -> None:
     names = (
         ("right", "right"),
@@ -191,6 +201,7 @@ def _show(result: dict[str, Any]) -> None:
         if row["expected_calibration_error"] is not None:
             say(f"expected calibration error {row['expected_calibration_error']:.3f}")
         say(f"a decision: {row['tokens']['median']:.0f} tokens, {duration(row['ms']['median'])} (medians)")
+        show_trade_off(row)
         if row["confusions"]:
             pairs = "; ".join(f"{c['label']} → {c['pick']} ({c['n']})" for c in row["confusions"][:5])
             say(f"commonest confusions: {pairs}", dim=True)

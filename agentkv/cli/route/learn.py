@@ -27,6 +27,15 @@ def learn(
     skills: Annotated[
         Path | None, typer.Option("--skills", metavar="DIR", help="Skill folders, for their routes.jsonl.")
     ] = None,
+    lose: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            show_default="0.03",
+            help="Share of the questions that may lose their skill so that others, which none fits, get none.",
+        ),
+    ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Drop what was learned for this model.")] = False,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
@@ -38,6 +47,7 @@ def learn(
 ) -> None:
     """Learn to route from labelled questions; kept beside the store, for this model."""
     from agentkv.router.evaluate import load_questions
+    from agentkv.router.weights import LOSE
 
     settings = options.engine_settings(window, threads, "f16", False, 0)
     if forget:
@@ -58,7 +68,7 @@ def learn(
         memory.deposit_cards()
         live = memory.candidates()
         before = memory.classifier
-        learned = memory.learn(questions, progress)
+        learned = memory.learn(questions, progress, lose=LOSE if lose is None else lose)
         unknown = sum(question.label is not None and question.label not in live for question in questions)
     record: dict[str, Any] = {
         "questions": len(questions),
@@ -74,9 +84,11 @@ def learn(
 def _show(record: dict[str, Any]) -> None:
     names = {
         "channel": "the model's channel score",
+        "fits": "the model's word that it fits",
         "card": "words of name and description",
         "text": "words of the whole text",
         "asked": "words of labelled questions",
+        "meaning": "meaning of card and labelled questions",
         "none": "none of these",
     }
     rows = [(name, f"{record['before'][key]:.2f}", f"{record['weights'][key]:.2f}") for key, name in names.items()]

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.bench.flywheel import aime, interference, negatives, transfer
+from agentkv.bench import measured
+from agentkv.bench.flywheel import adaptation, aime, interference, negatives, transfer
 from agentkv.bench.flywheel.families import FAMILIES
+from agentkv.bench.flywheel.variants import ORIGINS
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, score
 
@@ -93,9 +95,105 @@ def test_hard_problems_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (summary["base"]["k"], summary["base"]["n"], summary["library"]) == (0, 2, ["p4"])
     assert (summary["recurrence"]["k"], summary["system"]["k"], summary["repeats"]) == (1, 1, 2)
     assert summary["repeats_equal"]
+    assert summary["base_confident"]["n"] == 0
+    assert len(summary["recurrence_joules"]) == 2
+    assert measured.rescore(result) == []
     (run,) = ledger.runs()
     score(ledger, run).require_equal()
     assert PROBLEMS[0]["problem"] not in (tmp_path / "ledger" / "ledger.jsonl").read_text()
+
+
+def test_the_programs_that_come_along_are_the_last_to_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ORIGINS[1]
+    path = tmp_path / "problems.jsonl"
+    rows = [{"id": name, "problem": f"{name} is hard", "answer": str(one.answer)} for name in (one.problem, "zz")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(aime, "in_new_process", lambda target, payload: aime.recall_worker(payload))
+    ledger = Ledger(tmp_path / "ledger")
+    how: dict[str, Any] = {"samples": 2, "max_new": 20, "ledger": ledger, "repeats": 1}
+    without = aime.run(path, "scripted", tmp_path / "a", own_programs=False, **how)
+    assert without["summary"]["library"] == []
+    by_hand = tmp_path / "solutions.jsonl"
+    program = f"def solve():\n    return {one.answer - 1} + 1\n"
+    by_hand.write_text(json.dumps({"id": "zz", "program": program}) + "\n")
+    found = aime.run(path, "scripted", tmp_path / "b", solutions=by_hand, **how)
+    assert found["summary"]["library"] == [one.problem, "zz"]
+    assert adaptation.in_library(ledger, "scripted") == [one.problem]
+    assert adaptation.in_library(ledger, "another") == []
+    solvers = [item.raw["solver"] for item in measured.items_of(found) if item.key.startswith("learned/")]
+    assert solvers == ["programs of this benchmark", "file solutions.jsonl"]
+
+
+def test_the_base_is_gone_on_with_by_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, asked = tmp_path / "problems.jsonl", list[str]()
+    path.write_text("".join(json.dumps(row) + "\n" for row in PROBLEMS))
+    own = aime.Gate.own
+
+    def breaks(self: Any, task: Any, **how: Any) -> Any:
+        asked.append(task.id)
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return own(self, task, **how)
+
+    monkeypatch.setattr(aime.Gate, "own", breaks)
+    ledger = Ledger(tmp_path / "ledger")
+    how: dict[str, Any] = {"samples": 2, "max_new": 20, "own_programs": False, "repeats": 0}
+    with pytest.raises(KeyboardInterrupt):
+        aime.run(path, "scripted", tmp_path / "store", ledger=ledger, **how)
+    (begun,) = ledger.runs()
+    result = aime.run(path, "scripted", tmp_path / "store", ledger=ledger, found=begun, **how)
+    assert asked[:3] == ["p3", "p4", "p4"]
+    assert result["summary"]["base"]["n"] == 2
+    assert len(ledger.runs()) == 1
+
+
+def test_variants_are_routed_and_adapted_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origins = [ORIGINS[0], ORIGINS[2]]
+    variants = {one.variants(1)[0].prompt: (one, one.variants(1)[0]) for one in origins}
+    asked = list[str]()
+
+    def reply(prompt: str) -> str:
+        question = prompt.rpartition("user\n")[2].removesuffix("assistant\n")
+        text = question.removeprefix("Task: ").removesuffix("\nParameters:")
+        if text in variants:
+            asked.append(text)
+            return json.dumps(variants[text][1].parameters)
+        known = [pair for text, pair in variants.items() if text in question]
+        if not known:
+            return "no idea"
+        one, variant = known[0]
+        return f"```python\nPARAMETERS = {variant.parameters!r}\n\n{one.program}```"
+
+    def opened(store: Any, model: str, embedder: Any = None, **settings: Any) -> AgentMemory:
+        return AgentMemory(store, FakeEngine(window=1 << 15, replies=reply, keeps_grammar=True))
+
+    monkeypatch.setattr(adaptation, "AgentMemory", opened)
+    ledger, run = Ledger(tmp_path / "ledger"), adaptation._Bench._item
+
+    def breaks(self: Any, variant: Any) -> Any:
+        if variant.origin == origins[1].name:
+            raise KeyboardInterrupt
+        return run(self, variant)
+
+    monkeypatch.setattr(adaptation._Bench, "_item", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        adaptation.run("scripted", origins=origins, ledger=ledger)
+    monkeypatch.setattr(adaptation._Bench, "_item", run)
+    (begun,) = ledger.runs()
+    assert (begun.status, len(begun.items)) == ("unfinished", 1)
+    result = adaptation.run("scripted", origins=origins, ledger=ledger, found=begun)
+    summary = result["summary"]
+    assert summary["variants"] == 2
+    assert {way: found["k"] for way, found in summary["answered_given"].items()} == {
+        "fill": 2,
+        "rewrite": 2,
+        "substitute": 2,
+    }
+    assert summary["answered"]["fill"]["k"] <= summary["routed"]["k"]
+    assert measured.rescore(result) == []
+    (done,) = ledger.runs()
+    score(ledger, done).require_equal()
+    assert done.status == "finished"
 
 
 def test_an_absent_file_skips_and_a_bad_one_is_an_error(tmp_path: Path) -> None:

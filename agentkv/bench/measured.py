@@ -1,0 +1,152 @@
+"""From raw records to figures by one pure function, in the benchmark, in the ledger and from a result file alike.
+
+A benchmark writes its figures as ``figures(raw) -> dict``, ``raw`` being its records by key as JSON gives them back,
+and registers it with :func:`measured`; :func:`result` makes the result. ``agentkv bench score FILE`` and
+``agentkv evidence score RUN`` call the same function again, with no model present. Knows no benchmark; does not
+guarantee that the raw records are true, which is for a replay to show.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentkv.bench.errors import InvalidResult
+from agentkv.evidence.records import Item, plain
+from agentkv.evidence.scoring import compute, differences, known_scorers, scorer
+
+Raw = Mapping[str, Any]
+"""Raw records by key, in the order in which they were seen. Inside a record keys come back sorted: where an order
+counts, make it a list."""
+
+HEADER = (
+    *("format", "benchmark", "version", "run", "agentkv", "model", "model_sha256", "inputs_sha256", "settings"),
+    *("machine", "versions", "started", "finished"),
+)
+"""The members of a result that are no figures."""
+
+ORIGIN = "origin"
+"""The key under which a ledger's run has the result's header; no scorer sees it."""
+
+SCORERS = (
+    "agentkv.bench.scores",
+    "agentkv.bench.scorers.exactness",
+    "agentkv.bench.scorers.architectures",
+    "agentkv.bench.scorers.subsidy",
+    "agentkv.bench.scorers.size",
+    "agentkv.bench.scorers.restore",
+    "agentkv.bench.scorers.catalogue",
+    "agentkv.bench.scorers.integrity",
+    "agentkv.bench.scorers.portability",
+    "agentkv.bench.scorers.route",
+    "agentkv.bench.scorers.agent",
+    "agentkv.bench.scorers.peers",
+    "agentkv.bench.scorers.widen",
+    "agentkv.bench.scorers.needles",
+    "agentkv.bench.scorers.depth",
+    "agentkv.bench.scorers.compose",
+    "agentkv.bench.scorers.reread",
+    "agentkv.bench.scorers.interrupt",
+    "agentkv.bench.scorers.questions",
+    "agentkv.bench.flywheel.grading",
+    "agentkv.evidence.replay",
+    "agentkv.flywheel.scores",
+)
+"""The modules that register scorers; a new benchmark adds its own."""
+
+
+def measured(benchmark: str, version: int = 1) -> Callable[[Callable[[Raw], dict[str, Any]]], Callable[..., Any]]:
+    """Register ``figures(raw)`` as the scorer of ``benchmark``. A change of what is counted is a new version."""
+
+    def register(figures: Callable[[Raw], dict[str, Any]]) -> Callable[[Raw], dict[str, Any]]:
+        def score(items: Sequence[Item]) -> dict[str, Any]:
+            return figures({item.key: item.raw for item in items if item.key != ORIGIN})
+
+        scorer(benchmark, version)(score)
+        return figures
+
+    return register
+
+
+def load_scorers() -> None:
+    """Import every module that registers a scorer; none of them loads llama.cpp for it."""
+    for module in SCORERS:
+        importlib.import_module(module)
+
+
+def result(header: dict[str, Any], raw: Raw | Sequence[Item], *, under: str | None = None) -> dict[str, Any]:
+    """The whole result: header, the figures that the scorer gives for ``raw``, and ``raw``.
+
+    ``under``: the figures' own key, as ``summary``; else they stand beside the header.
+    """
+    items = [Item(key, value) for key, value in raw.items()] if isinstance(raw, Mapping) else list(raw)
+    items = [_item(_record(item)) for item in items]
+    if not has_scorer(header):
+        load_scorers()
+    figures = compute(header["benchmark"], header["version"], items)
+    told = figures if under is None else {under: figures}
+    return {**header, **told, "raw": [_record(item) for item in items]}
+
+
+def _record(item: Item) -> dict[str, Any]:
+    """An item as JSON, with only what it has."""
+    known = {"expected": item.expected, "tokens": item.tokens, "figures": item.figures}
+    kept = {"key": item.key, "raw": item.raw, **{key: value for key, value in known.items() if value is not None}}
+    found: dict[str, Any] = plain(kept, f"the record {item.key!r}")
+    return found
+
+
+def _item(record: dict[str, Any]) -> Item:
+    return Item(record["key"], record["raw"], record.get("expected"), record.get("tokens"), record.get("figures"))
+
+
+def items_of(result: dict[str, Any]) -> list[Item]:
+    """The raw records of a result. Raises InvalidResult for a result without."""
+    if "raw" not in result:
+        raise InvalidResult(str(result.get("benchmark")), "it has no raw records, so nothing can be computed again")
+    try:
+        return [_item(record) for record in result["raw"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidResult(str(result.get("benchmark")), f"its raw records are none ({error!r})") from error
+
+
+def header(result: dict[str, Any]) -> dict[str, Any]:
+    """What a result says about where it comes from."""
+    return {key: value for key, value in result.items() if key in HEADER}
+
+
+def figures_of(result: dict[str, Any]) -> dict[str, Any]:
+    """The figures that follow from a result's raw records, computed again. Raises InvalidResult."""
+    items = items_of(result)
+    if not has_scorer(result):
+        load_scorers()
+    if not has_scorer(result):
+        raise InvalidResult(str(result.get("benchmark")), f"there is no scorer of its version {result.get('version')}")
+    try:
+        computed: dict[str, Any] = plain(compute(result["benchmark"], result["version"], items), "the scores")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InvalidResult(result["benchmark"], f"its raw records are not those of it ({error!r})") from error
+    return computed
+
+
+def has_scorer(result: dict[str, Any]) -> bool:
+    """Whether figures of this benchmark and version can be computed again."""
+    return (result.get("benchmark"), result.get("version")) in known_scorers()
+
+
+def rescore(result: dict[str, Any]) -> list[str]:
+    """Compute a result's figures again from its raw records; where they differ, as ``path: reported, computed``.
+
+    Raises InvalidResult.
+    """
+    computed = figures_of(result)
+    return differences(reported(result, computed), computed)
+
+
+def reported(result: dict[str, Any], computed: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a result that its scorer gives."""
+    summary = result.get("summary")
+    if isinstance(summary, dict) and "summary" not in computed:
+        return summary
+    return {key: result[key] for key in computed if key in result}

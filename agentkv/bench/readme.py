@@ -1,0 +1,55 @@
+"""Puts the tables of committed result files into the README, between markers, and tells where the two differ.
+
+A table stands between ``<!-- results: NAME -->`` and ``<!-- end of results -->``; the text around it is written by
+hand. Knows Markdown as lines; refuses to touch anything outside of the markers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentkv import fsio
+from agentkv.bench.errors import InvalidResult
+from agentkv.bench.results import Result
+from agentkv.bench.tables import TABLES, Table
+
+FOLDER = Path("tests/data/results")
+"""Where a checkout keeps them, from the README's folder. Not in the package: a file there would change the digest of
+the source tree, which a recorded run names, so no result could ever be of the tree that it is committed with."""
+
+_PART = re.compile(r"(<!-- results: ([\w-]+) -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
+
+
+def rendered(text: str, results: Sequence[Result], tables: Sequence[Table] = TABLES) -> tuple[str, list[str]]:
+    """The README with every table made anew, and the names of those that were other before.
+
+    Raises InvalidResult for a marker of no table, or a table without results.
+    """
+    by_name = {table.name: table for table in tables}
+    changed: list[str] = []
+
+    def replace(found: re.Match[str]) -> str:
+        name = found[2]
+        if name not in by_name:
+            raise InvalidResult(f"<!-- results: {name} -->", f"there is no such table; there are {', '.join(by_name)}")
+        table = f"\n{by_name[name].markdown(results)}\n\n"
+        if table != found[3]:
+            changed.append(name)
+        return f"{found[1]}{table}{found[4]}"
+
+    made = _PART.sub(replace, text)
+    if made.count("<!-- results: ") != len(_PART.findall(made)):
+        raise InvalidResult("README", "a marker `<!-- results: NAME -->` has no `<!-- end of results -->` behind it")
+    return made, changed
+
+
+def named(text: str) -> list[str]:
+    """The tables that a README has, in order."""
+    return [name for _, name, *_ in _PART.findall(text)]
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the README, whole or not at all."""
+    fsio.write_durably(path, [text.encode()])
