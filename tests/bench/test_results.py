@@ -134,7 +134,6 @@ WITHOUT_RAW = {
     "portability-smollm2-135m",
     "restore-gemma-3-270m",
     "restore-smollm2-135m",
-    "route-smollm2-135m",
     "size-gemma-3-270m",
     "size-qwen2.5-coder-1.5b",
     "size-smollm2-135m",

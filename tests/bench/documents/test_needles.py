@@ -16,7 +16,7 @@ from agentkv.bench.documents import needles, widen
 from agentkv.bench.documents.planting import Needle
 from agentkv.bench.scorers import needles as scored
 from agentkv.bench.scorers.needles import is_value
-from agentkv.documents.answer import ANSWER, END, EVIDENCE
+from agentkv.documents.answer import END, EVIDENCE
 from agentkv.errors import GuaranteeViolated, UsageError
 
 
@@ -47,7 +47,7 @@ class Told(FakeEngine):
         """The value of the needle asked for, if the passage holds it."""
         for needle in self.known:
             if needle.question in prompt and (self.always or needle.sentence in prompt):
-                return f"{EVIDENCE}{needle.sentence}{END}{ANSWER} {needle.value}."
+                return f" {needle.value}.{EVIDENCE}{needle.sentence}{END}"
         return " nothing"
 
 
@@ -80,7 +80,7 @@ def test_every_needle_is_found_and_said_and_no_control_says_it(work: Path, plan:
     assert (result["depth"]["first"], result["depth"]["last"]) == (0, result["depth"]["of"] - 1)
     assert [row["depth"] for row in result["needles"]] == sorted(row["depth"] for row in result["needles"])
     assert result["retrieved"]["k"] == result["quote_right"]["k"] == 6
-    assert all(needle.sentence in row["raw"]["own"]["text"] for needle, row in zip(known(work), asked, strict=True))
+    assert all(needle.value in row["raw"]["own"]["text"] for needle, row in zip(known(work), asked, strict=True))
     assert all(row["raw"]["other"]["text"] == "nothing" for row in asked)
     assert [row["answer"] for row in result["needles"]] == [f"{needle.value}." for needle in known(work)]
     assert result["said"]["k"] == 6
