@@ -113,3 +113,42 @@ def test_no_pickle_no_eval_and_no_file_over_500_lines() -> None:
         pickles = re.search(r"^\s*(?:import|from) (?:pickle|shelve|marshal|diskcache)\b", text, re.M)
         assert (file.relative_to(PACKAGE).as_posix() in PEERS_FORMATS) == bool(pickles), file
         assert not re.search(r"(?<![\w.])(?:eval|exec)\(", text), file
+
+
+MOST_LINES = 60
+
+
+def bodies(file: Path) -> list[tuple[str, int, str]]:
+    """Each function's place, the lines of its body behind the docstring, and its text; nested ones count in both."""
+    text = file.read_text(encoding="utf-8")
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            has_docstring = ast.get_docstring(node, clean=False) is not None
+            begin = (first.end_lineno or 0) + 1 if has_docstring else first.lineno
+            end = node.end_lineno or 0
+            lines = text.splitlines()[begin - 1 : end]
+            found.append((f"{file.name}:{node.lineno} {node.name}", len(lines), "\n".join(lines)))
+    return found
+
+
+def test_a_long_function_has_numbered_stages() -> None:
+    long = [
+        where
+        for folder in (PACKAGE, PACKAGE.parent / "integrations")
+        for file in folder.rglob("*.py")
+        for where, lines, text in bodies(file)
+        if lines > MOST_LINES and not re.search(r"^\s*# 1\. ", text, re.M)
+    ]
+    assert long == []
+
+
+def test_the_package_s_readme_names_every_room_and_only_files_that_exist() -> None:
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    layers = text.split("## One token")[0]
+    named = {room.rstrip("/") for room in re.findall(r"`(\w+/?)`", layers)}
+    assert set(LAYERS) - {"_version"} <= named
+    for path in re.findall(r"`((?:[a-z]+/)*[a-z_]+\.(?:py|md))`", text):
+        known = [PACKAGE / path, PACKAGE.parent / path, PACKAGE / "store" / path]
+        assert any(place.exists() for place in known), path

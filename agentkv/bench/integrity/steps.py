@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 Call = Literal["create", "write", "fsync", "rename", "mkdir", "unlink"]
-_FUNCTIONS = ("open", "close", "write", "fsync", "replace", "mkdir", "unlink")
+_SINGLE: tuple[Literal["mkdir", "unlink"], ...] = ("mkdir", "unlink")
+_FUNCTIONS = ("open", "close", "write", "fsync", "replace", *_SINGLE)
 
 
 @dataclass(frozen=True)
@@ -67,71 +68,76 @@ class Watch:
         return found if found.is_relative_to(self.root) else None
 
 
-@contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[Watch]:
-    """Every step of this process goes through ``watch`` for a while."""
-    real: dict[str, Any] = {name: getattr(os, name) for name in _FUNCTIONS}
-    paths: dict[int, Path] = {}
+class _Through:
+    """The system's functions that change files, going through a watch where the path is one of the store's."""
 
-    def opening(path: Any, flags: int, *rest: Any, **options: Any) -> int:
-        found = watch.below(path)
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.real: dict[str, Any] = {name: getattr(os, name) for name in _FUNCTIONS}
+        self._paths: dict[int, Path] = {}
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What takes the place of the system's own, by name."""
+        found: dict[str, Callable[..., Any]] = {name: self._single(name) for name in _SINGLE}
+        found |= {"open": self._open, "close": self._close, "write": self._write}
+        return {**found, "fsync": self._sync, "replace": self._replace}
+
+    def _open(self, path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        found = self._watch.below(path)
         if found is None:
-            return int(real["open"](path, flags, *rest, **options))
+            return int(self.real["open"](path, flags, *rest, **options))
 
         def work() -> int:
-            fd = int(real["open"](path, flags, *rest, **options))
-            paths[fd] = found
+            fd = int(self.real["open"](path, flags, *rest, **options))
+            self._paths[fd] = found
             return fd
 
-        return int(watch.around(Step("create", found), work)) if flags & os.O_CREAT else work()
+        return int(self._watch.around(Step("create", found), work)) if flags & os.O_CREAT else work()
 
-    def closing(fd: int) -> None:
-        paths.pop(fd, None)
-        real["close"](fd)
+    def _close(self, fd: int) -> None:
+        self._paths.pop(fd, None)
+        self.real["close"](fd)
 
-    def writing(fd: int, data: Any) -> int:
-        if fd not in paths:
-            return int(real["write"](fd, data))
-        return int(watch.around(Step("write", paths[fd], bytes(data)), lambda: real["write"](fd, data)))
+    def _write(self, fd: int, data: Any) -> int:
+        if fd not in self._paths:
+            return int(self.real["write"](fd, data))
+        step = Step("write", self._paths[fd], bytes(data))
+        return int(self._watch.around(step, lambda: self.real["write"](fd, data)))
 
-    def syncing(fd: int) -> None:
-        if fd in paths:
-            step = Step("fsync", paths[fd], directory=paths[fd].is_dir())
-            watch.around(step, lambda: None)
+    def _sync(self, fd: int) -> None:
+        if fd in self._paths:
+            step = Step("fsync", self._paths[fd], directory=self._paths[fd].is_dir())
+            self._watch.around(step, lambda: None)
 
-    def renaming(source: Any, target: Any, **options: Any) -> None:
-        found = watch.below(source)
+    def _replace(self, source: Any, target: Any, **options: Any) -> None:
+        found = self._watch.below(source)
         if found is None:
-            real["replace"](source, target, **options)
+            self.real["replace"](source, target, **options)
             return
         step = Step("rename", found, target=Path(os.fspath(target)))
-        watch.around(step, lambda: real["replace"](source, target, **options))
+        self._watch.around(step, lambda: self.real["replace"](source, target, **options))
 
-    def single(name: str, call: Call) -> Callable[..., None]:
+    def _single(self, name: Literal["mkdir", "unlink"]) -> Callable[..., None]:
         def run(path: Any, *rest: Any, **options: Any) -> None:
-            found = watch.below(path)
+            found = self._watch.below(path)
             if found is None:
-                real[name](path, *rest, **options)
+                self.real[name](path, *rest, **options)
             else:
-                watch.around(Step(call, found), lambda: real[name](path, *rest, **options))
+                self._watch.around(Step(name, found), lambda: self.real[name](path, *rest, **options))
 
         return run
 
-    replaced = {
-        "open": opening,
-        "close": closing,
-        "write": writing,
-        "fsync": syncing,
-        "replace": renaming,
-        "mkdir": single("mkdir", "mkdir"),
-        "unlink": single("unlink", "unlink"),
-    }
+
+@contextlib.contextmanager
+def watched(watch: Watch) -> Iterator[Watch]:
+    """Every step of this process goes through ``watch`` for a while."""
+    through = _Through(watch)
     try:
-        for name, function in replaced.items():
+        for name, function in through.functions().items():
             setattr(os, name, function)
         yield watch
     finally:
-        for name, function in real.items():
+        for name, function in through.real.items():
             setattr(os, name, function)
 
 

@@ -75,6 +75,7 @@ def learn(
     from agentkv.flywheel.solvers import FromFile
     from agentkv.flywheel.task import read_tasks
 
+    # 1. What is asked for, and who may solve it.
     if (teacher is None) != (not teacher_model):
         raise UsageError("--teacher and --teacher-model go together")
     common.level(isolation)
@@ -84,6 +85,7 @@ def learn(
         from agentkv.flywheel.endpoint import Endpoint
 
         others.append(Endpoint(teacher, teacher_model, os.environ.get(KEY, ""), seed=seed))
+    # 2. The settings that name a run: with the same ones it is gone on with.
     settings = options.engine_settings(window, threads, "f16", False, 0)
     opened = options.open_ledger(ledger_path(ledger))
     assert opened is not None
@@ -102,6 +104,7 @@ def learn(
         "inputs": {"tasks": tasks, **({"solutions": solutions} if solutions else {})},
     }
     with options.open_memory(store, model, settings, create=True) as memory, cancelled_by_ctrl_c() as cancellation:
+        # 3. A procedure is tried instead of learning.
         if procedure is not None:
             from agentkv.cli.flywheel.procedure import try_procedure
 
@@ -111,6 +114,7 @@ def learn(
             from agentkv.flywheel.solvers import SelfRepair
 
             others.insert(0, SelfRepair(memory, n=repair, budget=budget, max_new=max_new, seed=seed))
+        # 4. Learn what is left of the tasks, each on record when it is done.
         run, done = _run(opened, memory, known, fresh)
         wheel = common.open_flywheel(
             memory,
@@ -130,6 +134,7 @@ def learn(
             tell(f"going on with run {run.id}: {count(len(wanted) - len(left), 'task')} done, {len(left)} left")
         for task in shown(left, "task", lambda task: task.id):
             done[task.id] = _told(wheel.learn(task, cancellation), as_json)
+        # 5. The scores, and what is shown.
         rows = [done[task.id] for task in wanted]
         run.scores(summary(rows))
         run.end()
