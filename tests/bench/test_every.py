@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from agentkv.bench import every
+from agentkv.evidence import code as source
 from agentkv.bench.errors import PackageUnavailable
 from agentkv.bench.every import Job, Outcome
 
@@ -91,8 +92,8 @@ def test_what_is_finished_is_not_run_again(tmp_path: Path, command: list[str], m
     (work / "done" / "good.json").write_bytes(b"{")
     every.run([job("good", extra='{"size": 2}')], work, command=command)
     assert names(work)[5:] == ["good", "good"], "a result that is gone or unreadable is made again"
-    code = every.source_code().model_copy(update={"tree_sha256": "0" * 64})
-    monkeypatch.setattr(every, "source_code", lambda: code)
+    other = source.source_code().model_copy(update={"tree_sha256": "0" * 64})
+    monkeypatch.setattr(source, "source_code", lambda: other)
     every.run([job("weak", 60)], work, command=command)
     assert names(work)[7:] == ["weak"], "another source tree gives other results"
 
