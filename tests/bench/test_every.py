@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from agentkv.bench import every
-from agentkv.evidence import code as source
 from agentkv.bench.errors import PackageUnavailable
 from agentkv.bench.every import Job, Outcome
+from agentkv.evidence import code as source
 
 SCRIPT = """
 import json, os, pathlib, sys
