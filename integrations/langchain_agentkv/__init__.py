@@ -11,6 +11,7 @@ middleware.py       SkillMemoryMiddleware: an agent's model calls behind the ski
 └── manuals.py      a manual as text, for other chat models
 retriever.py        AgentKVRetriever: windows of documents for a question
 search_tool.py      search_documents: an agent's tool that finds in documents or asks them
+executor.py         work in the default executor that stops with whoever waits for it
 cache.py            AgentKVCache: a call made before is answered from disk
 byte_store.py       AgentKVByteStore: bytes by key
 langgraph_store.py  AgentKVStore: LangGraph's long-term memory

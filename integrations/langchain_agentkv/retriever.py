@@ -14,13 +14,13 @@ from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, Callba
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables.config import run_in_executor
 from pydantic import ConfigDict, model_validator
 
 from agentkv.documents import Corpus, Hit, Shelf, find
 from agentkv.documents.locate import Embed
 from agentkv.engine.base import Cancellation
 from agentkv.errors import UsageError
+from langchain_agentkv.executor import in_executor
 
 
 class AgentKVRetriever(BaseRetriever):
@@ -79,11 +79,7 @@ class AgentKVRetriever(BaseRetriever):
         k: int | None = None,
         rerank_from: int | None = None,
     ) -> list[Document]:
-        cancellation = Cancellation()
-        try:
-            return await run_in_executor(None, self._found, query, k, rerank_from, cancellation)
-        finally:
-            cancellation.cancel()
+        return await in_executor(lambda cancellation: self._found(query, k, rerank_from, cancellation))
 
     def _found(self, query: str, k: int | None, rerank_from: int | None, cancellation: Cancellation) -> list[Document]:
         k = self.k if k is None else k

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.runnables.config import run_in_executor
 from langchain_core.tools import StructuredTool, ToolException
 from pydantic import BaseModel, Field, StringConstraints
 
@@ -21,6 +20,7 @@ from agentkv.documents import Corpus, Evidence, Reply, Shelf
 from agentkv.documents.locate import Embed
 from agentkv.engine.base import Cancellation
 from agentkv.errors import UsageError, WindowOverflow
+from langchain_agentkv.executor import in_executor
 from langchain_agentkv.retriever import AgentKVRetriever, as_document, embedding
 
 Result = tuple[str, Any]
@@ -107,11 +107,7 @@ def search_documents(
         return _told(run, query, Cancellation())
 
     async def asearch(query: str) -> Result:
-        cancellation = Cancellation()
-        try:
-            return await run_in_executor(None, _told, run, query, cancellation)
-        finally:
-            cancellation.cancel()
+        return await in_executor(lambda cancellation: _told(run, query, cancellation))
 
     return StructuredTool(
         name=name,

@@ -25,6 +25,7 @@ from agentkv.hashing import tagged_digest
 from agentkv.memory import Pick
 from agentkv.records import Turn
 from langchain_agentkv import tools
+from langchain_agentkv.executor import in_executor
 from langchain_agentkv.messages import Conversation
 from langchain_agentkv.settings import CallSettings
 
@@ -115,11 +116,7 @@ class Request:
 
     async def aanswer(self) -> list[Item]:
         """Run in the default executor; cancelling takes effect there within a token."""
-        cancellation = Cancellation()
-        try:
-            return await run_in_executor(None, self.answer, cancellation)
-        finally:
-            cancellation.cancel()
+        return await in_executor(self.answer)
 
     def stream(self) -> Generator[Item, None, None]:
         """Run in a thread of its own; closing the iterator takes effect there within a token."""
