@@ -18,14 +18,18 @@ from agentkv.errors import AgentKVError, WorkerFailed
 _PREFIX = "agentkv.bench."
 
 
+def command(target: str) -> list[str]:
+    """The command that runs ``module:function`` below ``agentkv.bench``: payload on stdin, result on stdout."""
+    return [sys.executable, "-m", "agentkv.bench.process", target]
+
+
 def in_new_process(target: str, payload: dict[str, Any], environment: Mapping[str, str] | None = None) -> Any:
     """Call ``module:function`` below ``agentkv.bench`` with ``payload`` in a new interpreter; its JSON result.
 
     ``environment`` is laid over this process's own. Raises WorkerFailed.
     """
-    command = [sys.executable, "-m", "agentkv.bench.process", target]
     done = subprocess.run(
-        command,
+        command(target),
         input=json.dumps(payload),
         stdout=subprocess.PIPE,
         text=True,

@@ -62,7 +62,7 @@ LAYERS, CHANNELS = 30, 192
 _REPEATS = 5
 _PIECE = 4 << 20
 _ROOM = 64
-_SETTLE_S = 0.15
+SETTLE_S = 0.15
 """A file younger than 100 ms is checked at every read; see ``fsio.is_settled``."""
 
 
@@ -195,7 +195,7 @@ def _measure_setting(
         store.put(manifest, segments)
         put_ms = (time.perf_counter() - start) * 1e3
         stored = store.sizes(manifest).stored
-    time.sleep(_SETTLE_S)
+    time.sleep(SETTLE_S)
     files = _Files(sorted(path for path in (folder / "segments").rglob("*") if path.is_file()), stored)
     modes: dict[str, list[float]] = {}
     digests = []

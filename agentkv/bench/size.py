@@ -27,8 +27,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
+import stat
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -148,16 +150,26 @@ def opened(model: str | Engine, settings: dict[str, Any]) -> Iterator[Engine]:
         yield engine
 
 
-def running_text(engine: Engine, texts: Sequence[str], n_tokens: int, seed: int) -> list[int]:
-    """``n_tokens`` ids of ``texts``' paragraphs in an order that ``seed`` gives, repeated if they are too few."""
+def shuffled(texts: Sequence[str], seed: int) -> Iterator[str]:
+    """The texts' paragraphs in an order that ``seed`` gives, over and over, each time in another one."""
     paragraphs = [part.strip() for text in texts for part in text.split("\n\n") if part.strip()]
     if not paragraphs:
         raise UsageError("there is no text to read")
-    rng, ids = random.Random(seed), list[int]()
+    rng = random.Random(seed)
+
+    def endless() -> Iterator[str]:
+        while True:
+            rng.shuffle(paragraphs)
+            yield from paragraphs
+
+    return endless()
+
+
+def running_text(engine: Engine, texts: Sequence[str], n_tokens: int, seed: int) -> list[int]:
+    """``n_tokens`` ids of ``texts``' paragraphs in an order that ``seed`` gives, repeated if they are too few."""
+    paragraphs, ids = shuffled(texts, seed), list[int]()
     while len(ids) < n_tokens:
-        rng.shuffle(paragraphs)
-        for paragraph in paragraphs:
-            ids += engine.tokenize(paragraph + "\n\n", special=False)
+        ids += engine.tokenize(next(paragraphs) + "\n\n", special=False)
     return ids[:n_tokens]
 
 
@@ -180,13 +192,23 @@ def states(engine: Engine, texts: Sequence[str], lengths: Sequence[int]) -> Iter
         yield engine.capture()
 
 
+def bytes_below(root: Path) -> dict[str, int]:
+    """Bytes of all files below ``root``, by the first folder; ``.`` for files in it."""
+    found: Counter[str] = Counter()
+    for path in root.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a temporary file of a moment ago
+            info = path.lstat()
+            parts = path.relative_to(root).parts
+            if stat.S_ISREG(info.st_mode):
+                found[parts[0] if len(parts) > 1 else "."] += info.st_size
+    return dict(sorted(found.items()))
+
+
 def disk_usage(root: Path) -> dict[str, int]:
     """Bytes of all files below a store: ``segments``, ``manifests``, ``other`` and ``total``."""
-    usage = {"segments": 0, "manifests": 0, "other": 0}
-    for path in root.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            place = path.relative_to(root).parts[0]
-            usage[place if place in usage else "other"] += path.stat().st_size
+    found = bytes_below(root)
+    usage = {name: found.pop(name, 0) for name in ("segments", "manifests")}
+    usage["other"] = sum(found.values())
     return {**usage, "total": sum(usage.values())}
 
 

@@ -97,10 +97,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was.
-
-    ``enough``: the caller's ``until`` ended the reading.
-    """
+    """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was."""
 
     plan: Plan
     read: int = 0
@@ -108,7 +105,6 @@ class Report:
     seconds: float = 0.0
     retired_blocks: int = 0
     stopped: AgentKVError | None = None
-    enough: bool = False
     skipped: list[StaleDocument] = field(default_factory=list)
 
 
@@ -301,7 +297,6 @@ class Adding:
             if record.path in left:
                 continue
             if until is not None and until():
-                report.enough = True
                 return
             if on_window is not None:
                 on_window(record, window)

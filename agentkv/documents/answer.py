@@ -23,7 +23,7 @@ from agentkv.documents.readable import readable
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
-from agentkv.engine.base import Cancellation, Logits
+from agentkv.engine.base import Cancellation, Engine, Logits
 from agentkv.engine.generate import check_window, generate
 from agentkv.records import TokenCounts
 
@@ -103,16 +103,16 @@ def ask_window(
     check_window(sum(map(len, prompt.blocks)), len(prompt.turn) + len(cue) + longest, max_new, engine.window)
     begun = time.perf_counter()
     with reader.live(hit.document, hit.window, question, cancellation) as live:
-        restored_at, counted = time.perf_counter(), (engine.counters.restored, engine.counters.decoded)
+        restored_at, decoded = time.perf_counter(), engine.counters.decoded
         logits = engine.extend(prompt.turn, cancellation)
-        answer, generated = _say(reader, logits, prompt.stops, max_new, cancellation)
+        answer, generated = said_in_a_line(engine, logits, prompt.stops, max_new, cancellation)
         choice = None
         if quotable and answer and not _NOT_STATED.search(answer):
             logits = engine.extend(cue, cancellation)
             texts = [item.text + END for item in quotable]
             bonus = _bonus(f"{question} {answer}", quotable, shared_words)
             choice = choose(engine, logits, texts, bonus, cancellation, whole=False)
-        prefilled = engine.counters.decoded - counted[1] - max(0, generated - 1)  # the last one said is not read
+        prefilled = engine.counters.decoded - decoded - max(0, generated - 1)  # the last one said is not read
         restored = live.manifest.n_tokens if live.manifest is not None else 0
     evidence = None if choice is None else _evidence(reader.shelf, hit, quotable[choice.index])
     steps = generated + (0 if choice is None else choice.asked)
@@ -153,17 +153,12 @@ def _bonus(question: str, quotable: Sequence[Sentence], nats: float) -> list[flo
     return [nats * share for share in shares]
 
 
-def _say(
-    reader: Reader, logits: Logits, stops: Sequence[str], max_new: int, cancellation: Cancellation | None
+def said_in_a_line(
+    engine: Engine, logits: Logits, stops: Sequence[str], max_new: int, cancellation: Cancellation | None = None
 ) -> tuple[str, int]:
-    texts, count = [], 0
-    stop = (*stops, "\n")
-    for piece in generate(reader.memory.engine, logits, max_new=max_new, stop=stop, cancellation=cancellation):
-        texts.append(piece.text)
-        count += piece.token is not None
-        if not "".join(texts).strip() and piece.finish == "stop_string":
-            break
-    return "".join(texts).strip(), count
+    """What the model says behind the live context, freely, up to the end of a line; and how many tokens that took."""
+    pieces = list(generate(engine, logits, max_new=max_new, stop=(*stops, "\n"), cancellation=cancellation))
+    return "".join(piece.text for piece in pieces).strip(), sum(piece.token is not None for piece in pieces)
 
 
 # --- the evidence ---------------------------------------------------------------------------------

@@ -108,8 +108,14 @@ class Corpus:
         ``until`` is asked before each window: once it says so, the rest is left for another time.
         """
         self.shelf.write(self.record)
-        how: Any = {"on_file": on_file, "on_window": on_window, "until": until, "cancellation": cancellation}
-        report = self._adding.carry_out(plan, eager=self.record.keep == "eager", **how)
+        report = self._adding.carry_out(
+            plan,
+            eager=self.record.keep == "eager",
+            on_file=on_file,
+            on_window=on_window,
+            until=until,
+            cancellation=cancellation,
+        )
         self._trim()
         return report
 

@@ -26,6 +26,8 @@ from agentkv.errors import StaleDocument, StoreReadError
 from agentkv.hashing import sha256
 
 VERSION = 2
+RANK_CONSTANT = 60.0
+"""Of reciprocal ranks: orders are fused by the sum of 1 / (this + rank)."""
 WEIGHTS = (1.0, 2.0, 1.0)
 """BM25 weights of path, headings and text. On 28 questions about 20 files a heading's weight of 1 or 2 put the right
 window first 19 times, of 4 or more 17 times; with the stemmer or without, and with phrases or without, as often or two
@@ -36,7 +38,7 @@ questions about PostgreSQL's and git's manuals (``agentkv bench questions``; 3,3
 alone put the right one first 8 of 26 times and among five 15 times; fused with passages of 1,000 characters 11 and 18
 times, of 800 12 and 17, of 1,400 9 and 16; passages alone 6 and 17."""
 
-_RANK_CONSTANT, _POOL = 60.0, 200
+_POOL = 200
 _MOST_PASSAGES = 1000
 _NAME_WEIGHT, _NAME_WINDOWS, _NAME_SHARE = 2.5, 3, 0.01
 """A name that few windows hold (so many, or that share) says more than how often they hold the other words: its windows
@@ -180,7 +182,7 @@ class Index:
         by_name = self._by_name(question, pool) if passages else []
         for weight, ranked in ((1.0, self._by_window(question, pool)), (1.0, by_passage), (_NAME_WEIGHT, by_name)):
             for rank, found in enumerate(ranked):
-                scores[found] = scores.get(found, 0.0) + weight / (_RANK_CONSTANT + rank)
+                scores[found] = scores.get(found, 0.0) + weight / (RANK_CONSTANT + rank)
         best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
         return [Match(key, number, score) for (key, number), score in best]
 

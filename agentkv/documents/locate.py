@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agentkv.documents.index import Index, Match, passages_of
+from agentkv.documents.index import RANK_CONSTANT, Index, Match, passages_of
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
@@ -23,7 +23,6 @@ from agentkv.engine.base import Cancellation
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
 """Vectors of texts, one each, all of one length; the first text is the question."""
 
-_RANK_CONSTANT = 60.0
 _EMBED_POOL = 15
 """Windows whose passages are embedded for a question. On the tuned half of ``agentkv bench questions`` fusing 10 to 60
 put the right window first 12 of 26 times and among three 18 or 19 times; without, 11 and 15 times."""
@@ -101,7 +100,7 @@ def _fused(question: str, hits: list[Hit], embed: Embed) -> list[Hit]:
     by_meaning = np.argsort(-nearest, kind="stable")
     scores = np.zeros(len(hits))
     for rank, index in enumerate(by_meaning):
-        scores[index] = 1 / (_RANK_CONSTANT + rank) + 1 / (_RANK_CONSTANT + index)
+        scores[index] = 1 / (RANK_CONSTANT + rank) + 1 / (RANK_CONSTANT + index)
     order = np.argsort(-scores, kind="stable")
     return [replace(hits[index], score=float(scores[index]), method="bm25+embedding") for index in order]
 

@@ -17,7 +17,7 @@ import numpy as np
 from agentkv.engine.base import Cancellation, Engine, Logits
 
 NOT_STATED = "not stated"
-"""What the model may say instead of a quote."""
+"""What the model says where the window does not hold the answer."""
 
 MAX_QUOTE, MIN_QUOTE = 400, 3
 """Characters of a sentence that can be quoted; longer ones are offered in parts."""

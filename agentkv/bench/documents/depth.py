@@ -29,7 +29,7 @@ from agentkv.bench import measured
 from agentkv.bench.documents.widen import CORPUS, Plan, Scene, Watch, scene, told
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import now, origin
-from agentkv.bench.restore import evict
+from agentkv.bench.restore import SETTLE_S, evict
 from agentkv.bench.size import opened
 from agentkv.documents import Corpus, Hit
 from agentkv.documents.records import DocumentRecord
@@ -45,8 +45,6 @@ POINTS, REPEATS, MEMORY_WINDOWS = 10, 5, 48
 QUESTION = "What is the default, and where can it be changed?"
 
 _BAND = 0.75
-_SETTLE_S = 0.15
-"""A file younger than 100 ms is checked at every read; see ``fsio.is_settled``."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def run(
         chosen_points = {
             count: _points(corpus, documents, plan.window, points) for count, (corpus, documents) in corpora.items()
         }
-        time.sleep(_SETTLE_S)
+        time.sleep(SETTLE_S)
         raw: dict[str, Any] = {"windows": sorted(corpora)}
         raw |= _measure({count: corpus for count, (corpus, _) in corpora.items()}, chosen_points, repeats, watch)
         info = found.corpus.memory.engine.info
@@ -233,7 +231,7 @@ def _ask(corpus: Corpus, point: Point) -> tuple[float, float, int]:
 def _files(store: BlockStore, block_id: str) -> list[Path]:
     manifest = store.manifest(block_id)
     digests = {ref.sha256 for ref in manifest.segments} if manifest is not None else set()
-    paths = (store.root / "segments" / digest[:2] / f"{digest}.seg" for digest in digests)
+    paths = (Path(store.segments.where(digest)) for digest in digests)
     return [path for path in paths if path.exists()]
 
 

@@ -24,7 +24,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
+from agentkv.bench.process import command
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
 from agentkv.hashing import canonical_json, file_sha256, sha256
@@ -123,9 +123,8 @@ def _interrupted(
 
 def _deposit(payload: dict[str, Any], delay: float | None) -> dict[str, Any] | None:
     """Let another process deposit; its result, or None if it was killed ``delay`` seconds after it had begun."""
-    command = [sys.executable, "-m", "agentkv.bench.process", "documents.interrupt:deposit"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+    target, pipe = "documents.interrupt:deposit", subprocess.PIPE
+    with subprocess.Popen(command(target), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -146,7 +145,7 @@ def _deposit(payload: dict[str, Any], delay: float | None) -> dict[str, Any] | N
         return None
     if process.returncode != 0:
         say("".join(said))
-        raise WorkerFailed("documents.interrupt:deposit", process.returncode)
+        raise WorkerFailed(target, process.returncode)
     found: dict[str, Any] = json.loads(result)
     return found
 

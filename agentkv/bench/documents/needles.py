@@ -15,7 +15,7 @@ Knows the documents' API, no commands. Windows that are not stored are left out 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,15 +24,13 @@ from agentkv.bench import measured
 from agentkv.bench.documents.planting import Needle
 from agentkv.bench.documents.widen import Plan, Scene, Watch, scene, told
 from agentkv.bench.report import now, origin
-from agentkv.documents.answer import Attempt, ask_window
+from agentkv.documents.answer import Attempt, ask_window, said_in_a_line
 from agentkv.documents.locate import Hit
 from agentkv.documents.records import document_key
 from agentkv.engine.base import Cancellation, Engine
-from agentkv.engine.generate import generate
 from agentkv.errors import Cancelled, GuaranteeViolated, UsageError
 from agentkv.hashing import canonical_json
 
-MOST_PREFILLED = 60
 K = 5
 
 _MAX_NEW = 24
@@ -59,24 +57,25 @@ def run(
     started, plan, watch = now(), plan or Plan(), watch or Watch()
     with scene(model, work, plan, settings=settings, watch=watch) as found:
         everywhere = placed(found) if found.corpus.exists else []
-        stored = [item for item in everywhere if _is_stored(found, item.depth)]
-        if not stored:
+        stored = _stored(found)
+        asked = [item for item in everywhere if item.depth in stored]
+        if not asked:
             raise UsageError(f"no window with a needle is stored in {work}; `agentkv bench widen` comes first")
         raw: dict[str, Any] = {
             "corpus": {
                 "windows": len(found.windows),
-                "stored": sum(_is_stored(found, index) for index in range(len(found.windows))),
+                "stored": len(stored),
                 "needles": len(found.needles),
                 "placed": len(everywhere),
                 "documents_sha256": found.laid.sha256,
                 "plan_sha256": found.plan_sha256,
             }
         }
-        for number, item in enumerate(stored):
+        for number, item in enumerate(asked):
             if watch.cancellation.requested:
                 raise Cancelled("asking for needles")
-            watch.on_item(number, len(stored), item.needle.question)
-            raw[f"needle/{number:03}"] = _ask(found, item, watch.cancellation)
+            watch.on_item(number, len(asked), item.needle.question)
+            raw[f"needle/{number:03}"] = _ask(found, item, stored, watch.cancellation)
         info = found.corpus.memory.engine.info
         inputs = canonical_json([found.laid.sha256, found.plan_sha256, [item.needle.record() for item in everywhere]])
         header = origin("needles", info.name, info.sha256, inputs, started=started, **told(plan), **(settings or {}))
@@ -118,8 +117,10 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _is_stored(found: Scene, index: int) -> bool:
-    return found.corpus.memory.store.exists(found.windows[index][1].block_id)
+def _stored(found: Scene) -> set[int]:
+    """The windows whose blocks are in the store."""
+    store = found.corpus.memory.store
+    return {index for index, (_, window) in enumerate(found.windows) if store.exists(window.block_id)}
 
 
 def farthest(depth: int, count: int) -> int:
@@ -130,7 +131,7 @@ def farthest(depth: int, count: int) -> int:
 # --- one needle -----------------------------------------------------------------------------------
 
 
-def _ask(found: Scene, item: Placed, cancellation: Cancellation) -> dict[str, Any]:
+def _ask(found: Scene, item: Placed, stored: Set[int], cancellation: Cancellation) -> dict[str, Any]:
     corpus, needle = found.corpus, item.needle
     begun = time.perf_counter()
     hits = corpus.find(needle.question, K, cancellation=cancellation)
@@ -138,7 +139,7 @@ def _ask(found: Scene, item: Placed, cancellation: Cancellation) -> dict[str, An
     numbers = {(record.path, window.block_id): index for index, (record, window) in enumerate(found.windows)}
     ranked = [numbers.get((one.path, one.window.block_id)) for one in hits]
     attempt = ask_window(corpus.reader, hits[0], needle.question, max_new=_MAX_NEW, cancellation=cancellation)
-    other = _other(found, item)
+    other = _other(item, stored)
     return {
         "question": needle.question,
         "sentence": needle.sentence,
@@ -154,13 +155,13 @@ def _ask(found: Scene, item: Placed, cancellation: Cancellation) -> dict[str, An
     }
 
 
-def _other(found: Scene, item: Placed) -> int:
-    """A stored window, far from the needle's."""
-    stored = [index for index in range(len(found.windows)) if _is_stored(found, index) and index not in item.windows]
-    if not stored:
+def _other(item: Placed, stored: Set[int]) -> int:
+    """Of the windows that are ``stored``, one far from the needle's."""
+    others = sorted(stored - item.windows)
+    if not others:
         raise UsageError("the control takes a second window that is stored")
-    at = next((number for number, index in enumerate(stored) if index >= item.depth), 0)
-    return stored[farthest(at, len(stored))]
+    at = next((number for number, index in enumerate(others) if index >= item.depth), 0)
+    return others[farthest(at, len(others))]
 
 
 def _told(attempt: Attempt) -> dict[str, Any]:
@@ -183,6 +184,5 @@ def free(found: Scene, index: int, question: str, cancellation: Cancellation) ->
     engine = corpus.memory.engine
     with corpus.reader.live(record, window, question, cancellation) as live:
         logits = engine.extend(live.prompt.turn, cancellation)
-        stop: Sequence[str] = (*live.prompt.stops, "\n")
-        pieces = generate(engine, logits, max_new=_MAX_NEW, stop=stop, cancellation=cancellation)
-        return "".join(piece.text for piece in pieces).strip()
+        text, _ = said_in_a_line(engine, logits, live.prompt.stops, _MAX_NEW, cancellation)
+        return text

@@ -12,7 +12,7 @@ import random
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from agentkv.errors import UsageError
@@ -111,7 +111,7 @@ def plant(documents: Mapping[str, bytes], made: Sequence[Needle]) -> tuple[dict[
         path, position = places[index]
         into.setdefault(path, []).append((position, made[number]))
     changed = {path: _with(path, documents[path], items) for path, items in into.items()}
-    put = [Needle(**{**asdict(needle), "path": path}) for path, items in into.items() for _, needle in items]
+    put = [replace(needle, path=path) for path, items in into.items() for _, needle in items]
     return {path: changed.get(path, data) for path, data in documents.items()}, put
 
 

@@ -18,7 +18,6 @@ A run in the same ``work`` folder goes on where an earlier one with the same set
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -34,7 +33,7 @@ from agentkv.bench import measured
 from agentkv.bench.documents import recipe
 from agentkv.bench.report import now, origin, say
 from agentkv.documents import Corpus
-from agentkv.documents.answer import Attempt, Reply
+from agentkv.documents.answer import Attempt, Reply, said_in_a_line
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate
 from agentkv.documents.quote import NOT_STATED
@@ -42,7 +41,6 @@ from agentkv.documents.readable import Readable
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Engine
 from agentkv.engine.embed import LlamaEmbedder, open_embedder
-from agentkv.engine.generate import generate
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.hashing import canonical_json, sha256
@@ -164,7 +162,7 @@ class _Seen:
         with self._path.open("ab") as file:
             file.write(orjson.dumps([key, record]) + b"\n")
             file.flush()
-        self.records[key] = json.loads(orjson.dumps(record))
+        self.records[key] = record
 
 
 class _Bench:
@@ -226,15 +224,13 @@ class _Bench:
             before, start = engine.counters.decoded, time.perf_counter()
             logits = engine.extend(prompt.tokens)
             read_ms, n_read = (time.perf_counter() - start) * 1e3, engine.counters.decoded - before
-            start, pieces = time.perf_counter(), []
-            for piece in generate(engine, logits, max_new=MAX_NEW, stop=(*prompt.stops, "\n")):
-                pieces.append(piece)
+            start = time.perf_counter()
+            said, generated = said_in_a_line(engine, logits, prompt.stops, MAX_NEW)
             answer_ms = (time.perf_counter() - start) * 1e3
-        said = "".join(piece.text for piece in pieces).strip()
         return {
             "answer": None if said.strip(" .\"'").casefold().startswith(NOT_STATED) else said,
             "prefilled": n_read,
-            "generated": sum(piece.token is not None for piece in pieces),
+            "generated": generated,
             "read_ms": read_ms,
             "answer_ms": answer_ms,
         }

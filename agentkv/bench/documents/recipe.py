@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -90,7 +90,7 @@ PYTHON = Package(
 PACKAGES = (GIT, LINUX, POSTGRESQL, PYTHON)
 """About 2.9 million tokens of gemma-3-270m: git's and PostgreSQL's manuals, Python's tutorial, reference and HOWTOs,
 the kernel's documents about its process and its memory. Release notes, indices and translations are left out."""
-SMALL = (Package(GIT.name, GIT.version, GIT.sha256, GIT.n_bytes, GIT.root, ("howto/*.html",)),)
+SMALL = (replace(GIT, picks=("howto/*.html",)),)
 """About 30,000 tokens, from 2 MB."""
 
 
@@ -219,13 +219,11 @@ def lay(
     """
     folder, listing = work / "documents", work / _LISTING
     recipe = {
-        "packages": [[package.name, package.sha256, package.picks, package.leave] for package in packages],
+        "packages": [[one.name, one.sha256, one.picks, one.leave] for one in packages] if source is None else [],
         "source": None if source is None else os.fspath(source.absolute()),
         "any_version": any_version,
         "settings": settings,
     }
-    if source is not None:
-        recipe["packages"] = []
     before = _read(listing)
     if before is not None:
         return _again(folder, before, recipe, work)
@@ -287,7 +285,7 @@ def _read(listing: Path) -> dict[str, object] | None:
 
 
 def _again(folder: Path, before: dict[str, object], recipe: dict[str, object], work: Path) -> Laid:
-    if orjson.loads(canonical_json(recipe)) != orjson.loads(canonical_json(before["recipe"])):
+    if canonical_json(recipe) != canonical_json(before["recipe"]):
         raise UsageError(f"{work} holds documents that were made otherwise; take another --work, or the same options")
     documents: dict[str, str] = before["documents"]  # type: ignore[assignment]
     for path, digest in documents.items():

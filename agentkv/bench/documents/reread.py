@@ -12,7 +12,6 @@ Reported, not enforced: how each grows over the range of sizes, and where restor
 
 from __future__ import annotations
 
-import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,8 +20,8 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
-from agentkv.bench.restore import evict
-from agentkv.bench.size import opened
+from agentkv.bench.restore import SETTLE_S, evict
+from agentkv.bench.size import opened, shuffled
 from agentkv.blocks import Blocks
 from agentkv.documents import Corpus
 from agentkv.documents.adding import Plan
@@ -42,7 +41,6 @@ PAPER_MS = {"reread": (96, 748), "restored": (58, 86)}
 _PER_SIZE = 2
 _REREADS, _RESTORES = 2, 5
 _ROOM = 512
-_SETTLE_S = 0.15
 _CHARACTERS_A_TOKEN = 6
 
 
@@ -90,7 +88,7 @@ def _size(
         plan = corpus.plan([file])
         corpus.carry_out(plan)
         chosen = _fullest(corpus, plan, per_size)
-    time.sleep(_SETTLE_S)
+    time.sleep(SETTLE_S)
     files = [path for path in (home / "store" / "segments").rglob("*") if path.is_file()]
     # 2. Each way, up to the first logits behind the question.
     record: dict[str, Any] = {"window": size, "windows": len(chosen), "reread_ms": [], "warm_ms": [], "cold_ms": []}
@@ -161,10 +159,8 @@ def _fullest(corpus: Corpus, plan: Plan, count: int) -> list[tuple[Prompt, Manif
 
 def _document(texts: Sequence[str], n_characters: int, seed: int) -> str:
     """Paragraphs of the texts in an order that ``seed`` gives, as often as it takes."""
-    paragraphs = [part.strip() for text in texts for part in text.split("\n\n") if part.strip()]
-    rng, parts, length = random.Random(seed), list[str](), 0
+    paragraphs, parts, length = shuffled(texts, seed), list[str](), 0
     while length < n_characters:
-        rng.shuffle(paragraphs)
-        parts += paragraphs
-        length += sum(map(len, paragraphs))
+        parts.append(next(paragraphs))
+        length += len(parts[-1])
     return "\n\n".join(parts)[:n_characters]

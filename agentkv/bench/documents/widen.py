@@ -14,7 +14,7 @@ Knows the documents' API, no commands. Not guaranteed: a rate on another machine
 from __future__ import annotations
 
 import contextlib
-import stat
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from agentkv.bench import measured
 from agentkv.bench.documents import planting, recipe
 from agentkv.bench.documents.sitting import FOLDER, Clocked, Sitting, sittings
 from agentkv.bench.report import now, origin
-from agentkv.bench.size import opened
+from agentkv.bench.size import bytes_below, opened
 from agentkv.documents import Corpus
 from agentkv.documents.adding import Plan as AddPlan
 from agentkv.documents.records import DocumentRecord, WindowRecord
@@ -44,7 +44,6 @@ from agentkv.store.catalog import BlockStore
 
 MODEL, WINDOW, NEEDLES, SEED = "gemma-3-270m", 2048, 60, 0
 CORPUS = "widen"
-PAPER_TOKENS = 2_854_766
 SMALL_TOKENS = 16_000
 
 _ROOM = 320
@@ -85,6 +84,11 @@ class Scene:
     def plan_sha256(self) -> str:
         """Over the ids of all windows' blocks, in order: model, settings, documents and cuts are in them."""
         return sha256(canonical_json([window.block_id for _, window in self.windows]))
+
+    @functools.cached_property
+    def own_tokens(self) -> dict[str, int]:
+        """By block id: a window's tokens that are its document's."""
+        return {window.block_id: own_tokens(self.corpus, record, window) for record, window in self.windows}
 
 
 @dataclass
@@ -186,9 +190,6 @@ def lay(work: Path, plan: Plan, watch: Watch) -> tuple[recipe.Laid, tuple[planti
     listing = work / "needles.json"
 
     def change(documents: dict[str, bytes]) -> dict[str, bytes]:
-        if not plan.needles:
-            fsio.write_durably(listing, [b"[]"])
-            return documents
         made = planting.make(plan.needles, plan.seed, documents)
         changed, put = planting.plant(documents, made)
         fsio.write_durably(listing, [orjson.dumps([needle.record() for needle in put], option=orjson.OPT_INDENT_2)])
@@ -221,7 +222,7 @@ def own_tokens(corpus: Corpus, document: DocumentRecord, window: WindowRecord) -
 
 def _read(found: Scene, plan: Plan, minutes: float | None, sitting: Sitting, watch: Watch) -> None:
     missing = {window.block_id for _, window in found.plan.missing}
-    own = {window.block_id: own_tokens(found.corpus, record, window) for record, window in found.windows}
+    own = found.own_tokens
     there = sum(tokens for key, tokens in own.items() if key not in missing)
     wanted = min(plan.enough or sum(own.values()), sum(own.values()))
     counters = found.corpus.memory.engine.counters
@@ -264,7 +265,7 @@ def _corpus(found: Scene, plan: Plan) -> dict[str, Any]:
         "plan_sha256": found.plan_sha256,
         "failed": [{"path": error.path, "reason": error.reason} for error in found.plan.failed],
         "windows": len(found.windows),
-        "own_tokens": sum(own_tokens(corpus, record, window) for record, window in found.windows),
+        "own_tokens": sum(found.own_tokens[window.block_id] for _, window in found.windows),
         "window": plan.window,
         "train_window": corpus.memory.engine.info.train_window,
         "context": corpus.memory.engine.window,
@@ -280,13 +281,13 @@ def _store(found: Scene, watch: Watch) -> dict[str, Any]:
     levels: Counter[str] = Counter()
     proven: list[Manifest] = []
     tokens = own = raw_bytes = 0
-    for record, window in found.windows:
+    for _, window in found.windows:
         manifest = store.manifest(window.block_id)
         if manifest is None:
             continue
         levels[manifest.exactness.value] += 1
         tokens += window.n_tokens
-        own += own_tokens(corpus, record, window)
+        own += found.own_tokens[window.block_id]
         raw_bytes += sum(ref.n_bytes for ref in manifest.segments)
         proven += [manifest] if manifest.probe is not None else []
     step = max(1, len(proven) // _REPROVED)
@@ -301,15 +302,3 @@ def _store(found: Scene, watch: Watch) -> dict[str, Any]:
         "bytes": bytes_below(store.root),
         "reproved": {"blocks": len(sample), "steps": PROBE_STEPS, "differ": differ},
     }
-
-
-def bytes_below(root: Path) -> dict[str, int]:
-    """Bytes of all files below ``root``, by the first folder; ``.`` for files in it."""
-    found: Counter[str] = Counter()
-    for path in root.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # a temporary file of a moment ago
-            info = path.lstat()
-            parts = path.relative_to(root).parts
-            if stat.S_ISREG(info.st_mode):
-                found[parts[0] if len(parts) > 1 else "."] += info.st_size
-    return dict(sorted(found.items()))

@@ -25,6 +25,7 @@ from typing import Any
 
 import orjson
 
+from agentkv import fsio
 from agentkv._version import __version__
 from agentkv.bench.measured import result
 from agentkv.bench.peers import environments, faults
@@ -164,10 +165,7 @@ class _Bench:
                 return self.raw[key]
             self.raw[key] = make()
             if file is not None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = file.with_suffix(".part")
-                unfinished.write_bytes(orjson.dumps(self.raw[key]))
-                unfinished.replace(file)
+                fsio.write_durably(file, [orjson.dumps(self.raw[key])])
         return self.raw[key]
 
     def _reference(self, spec: Spec, n: int, variant: str, *, turn: int = 0, one_pass: bool = False, **how: Any) -> Any:
@@ -263,7 +261,7 @@ class _Bench:
 
         def done() -> dict[str, Any]:
             say(f"{spec.name}: {fault}, {name}")
-            known = {"family": spec.family, "n": n, "note": save().get("note", {})}
+            known = {"family": spec.family, "n": n, "fault": fault, "case": name, "note": save().get("note", {})}
             return {**known, **dataclasses.asdict(make(scene))}
 
         record = self._record(f"fault/{spec.name}/{fault}/{name}", spec, n, done)
@@ -303,7 +301,7 @@ class _Bench:
         }
         if payload["altered"]:
             payload["model"], payload["model_sha256"] = self._altered_model()
-        outcome = self._launch(payload) if kill_at is None else self._launch(payload, kill_at)
+        outcome = self._launch(payload, kill_at)
         if outcome["result"] is None and kill_at is None:
             say(f"{spec.name}: {phase} ended with code {outcome['code']}: {outcome['stderr']}")
         return outcome

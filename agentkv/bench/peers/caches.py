@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import importlib
 import io
@@ -13,7 +14,7 @@ from agentkv.bench.peers.llama import LlamaArm
 from agentkv.hashing import sha256
 
 
-class _Cached(LlamaArm):
+class _Cached(LlamaArm, abc.ABC):
     """A request of one token is a look-up, a restore, the decode of what is new, the token, and a new save.
 
     The save comes behind the token, so it does not count into the first token's time; it is told in ``note``.
@@ -27,9 +28,9 @@ class _Cached(LlamaArm):
         self._keep_ms = 0.0
         self.llm.set_cache(self.cache())
 
+    @abc.abstractmethod
     def cache(self) -> Any:
         """The cache, made with look-ups that are timed."""
-        raise NotImplementedError
 
     def timed(self, kind: Any) -> Any:
         """``kind`` of cache, that notes what a look-up takes."""

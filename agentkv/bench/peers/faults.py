@@ -42,8 +42,6 @@ Phase = Callable[..., dict[str, Any]]
 class Case:
     """One case, done. ``variant``: what its answer is held against. ``same``: whether the state is still the same."""
 
-    fault: str
-    case: str
     outcome: dict[str, Any]
     variant: str = OWN
     must_restore: bool = False
@@ -97,9 +95,9 @@ def planned(spec: Spec, *, few: bool = False) -> list[Planned]:
     moments = FEW_MOMENTS if few else MOMENTS
     return [
         *((FLIPPED, f"at {place:.0%}", functools.partial(_flipped, place=place)) for place in flips),
-        *((CUT, name, functools.partial(_shorter, name=name, share=share, less=less)) for name, share, less in cuts),
-        *((fault, name, functools.partial(_elsewhere, fault=fault, variant=name)) for fault, name in others),
-        *((SECOND, name, functools.partial(_second, name=name, first=first)) for name, first in seconds),
+        *((CUT, name, functools.partial(_shorter, share=share, less=less)) for name, share, less in cuts),
+        *((fault, name, functools.partial(_elsewhere, variant=name)) for fault, name in others),
+        *((SECOND, name, functools.partial(_second, first=first)) for name, first in seconds),
         *((KILLED, f"at {share:.0%}", functools.partial(_killed, share=share)) for share in moments),
         (TWENTY, "the last, and its hash", _twenty),
     ]
@@ -114,25 +112,25 @@ def _flipped(scene: Scene, place: float) -> Case:
         file.seek(offset)
         file.write(bytes([byte ^ _MASK]))
     where = {"file": target.name, "offset": offset, "mask": _MASK}
-    return Case(FLIPPED, f"at {place:.0%}", scene.run(), told=where)
+    return Case(scene.run(), told=where)
 
 
-def _shorter(scene: Scene, name: str, share: float, less: int) -> Case:
+def _shorter(scene: Scene, share: float, less: int) -> Case:
     target = largest(scene.spec, scene.fresh())
     size = int(target.stat().st_size * share) - less
     os.truncate(target, size)
-    return Case(CUT, name, scene.run(), told={"file": target.name, "bytes": size})
+    return Case(scene.run(), told={"file": target.name, "bytes": size})
 
 
-def _elsewhere(scene: Scene, fault: str, variant: str) -> Case:
+def _elsewhere(scene: Scene, variant: str) -> Case:
     scene.fresh()
-    return Case(fault, variant, scene.run(variant=variant), variant)
+    return Case(scene.run(variant=variant), variant)
 
 
-def _second(scene: Scene, name: str, first: str) -> Case:
+def _second(scene: Scene, first: str) -> Case:
     scene.fresh()
     scene.run(first, turn=1)
-    return Case(SECOND, name, scene.run(), must_restore=True)
+    return Case(scene.run(), must_restore=True)
 
 
 def _killed(scene: Scene, share: float) -> Case:
@@ -140,7 +138,7 @@ def _killed(scene: Scene, share: float) -> Case:
     scene.empty()
     killed = scene.run("store", kill_at=int(whole * share))
     told = {"killed_at": killed.get("killed_at"), "whole": whole}
-    return Case(KILLED, f"at {share:.0%}", scene.run(), told=told)
+    return Case(scene.run(), told=told)
 
 
 def _twenty(scene: Scene) -> Case:
@@ -148,7 +146,7 @@ def _twenty(scene: Scene) -> Case:
     outcome = scene.run("turns")
     after = digests(scene.spec, scene.scratch)
     same = all(after.get(name) == digest for name, digest in before.items())
-    return Case(TWENTY, "the last, and its hash", outcome, must_restore=True, same=same)
+    return Case(outcome, must_restore=True, same=same)
 
 
 def _second_in_memory(scene: Scene) -> Case:
@@ -156,7 +154,7 @@ def _second_in_memory(scene: Scene) -> Case:
     outcome = scene.run("resident", asked=[1, 0])
     asks = (outcome["result"] or {}).get("asks")
     second = {**outcome, "result": asks[1]} if asks else outcome
-    return Case(SECOND, "in the same process", second, must_restore=True)
+    return Case(second, must_restore=True)
 
 
 def _twenty_in_memory(scene: Scene) -> Case:
@@ -164,7 +162,7 @@ def _twenty_in_memory(scene: Scene) -> Case:
     outcome = scene.run("turns")
     kept = (outcome["result"] or {}).get("digests")
     same = None if kept is None else kept[0] is not None and kept[0] == kept[1]
-    return Case(TWENTY, "the last, and its hash", outcome, must_restore=True, same=same)
+    return Case(outcome, must_restore=True, same=same)
 
 
 # --- files --------------------------------------------------------------------------------------------

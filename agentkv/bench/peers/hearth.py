@@ -29,6 +29,7 @@ class Hearth(Slots):
         self.block, self.turns = payload["block_text"], payload["turn_texts"]
         self._reply: str | None = payload["note"].get("reply")
         self._stats: dict[str, Any] = {}
+        self._past_the_proxy = False
         port = _free_port()
         self._proxy = f"http://127.0.0.1:{port}"
         command = [str(Path(payload["python"]).with_name("hearth")), "serve", "--upstream", self.url]
@@ -49,12 +50,12 @@ class Hearth(Slots):
 
     def ask(self, turn: int, steps: int) -> Answer:
         """Through the proxy, unless this process has read the block past it: that is the uninterrupted run."""
-        known = self._stats.pop("read past the proxy", False)
+        known, self._past_the_proxy = self._past_the_proxy, False
         start = time.perf_counter()
         answer = self._chat(self.url if known else self._proxy, self._messages(turn), max(steps, 1))
         wall_ms = (time.perf_counter() - start) * 1e3
         if not known:
-            self._stats = self._proxy_stats()
+            self._proxy_stats()
         timings = answer["timings"]
         evidence = [evidence_of(step, "top_logprobs") for step in answer["choices"][0]["logprobs"]["content"]]
         return Answer(wall_ms - float(timings["predicted_ms"]), int(timings["prompt_n"]), evidence)
@@ -67,7 +68,7 @@ class Hearth(Slots):
     def _open(self, url: str) -> None:
         answer = self._chat(url, [{"role": "user", "content": self.block}], 1)
         self._reply = str(answer["choices"][0]["message"]["content"])
-        self._stats["read past the proxy"] = url == self.url
+        self._past_the_proxy = url == self.url
 
     def _messages(self, turn: int) -> list[dict[str, str]]:
         reply = self._reply or ""

@@ -11,11 +11,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
+
+from agentkv.bench.process import command
 
 TARGET = "peers.worker:work"
 _LIMIT_S = 3600.0
@@ -30,10 +31,9 @@ def launch(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any
     ``kill_at``: SIGKILL for the whole group as soon as ``payload["folder"]`` holds that many bytes; ``killed_at`` says
     how many there were then, None if it was done before.
     """
-    command = [sys.executable, "-m", "agentkv.bench.process", TARGET]
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
+            command(TARGET), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0
         )
         killed_at = None
         try:
@@ -55,7 +55,7 @@ def launch(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any
         return {
             "result": None,
             "code": process.returncode,
-            "stderr": _tail(log).replace(payload["folder"], "FOLDER"),
+            "stderr": _told(log, payload),
             **outcome,
         }
 

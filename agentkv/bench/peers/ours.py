@@ -103,7 +103,7 @@ class FromDisk(_Ours):
         store = BlockStore(self.folder, create=False, cache_bytes=_CACHE_BYTES)
         self.blocks = Blocks(self.engine, store)
         identity = self.blocks.id_of(self.block)
-        manifest = store.manifest(identity) or next(iter(_all(store)), None)
+        manifest = store.manifest(identity) or next(filter(None, map(store.manifest, store.block_ids())), None)
         if manifest is None:
             raise UnknownBlock(identity)
         opened = time.perf_counter()
@@ -119,11 +119,6 @@ class FromDisk(_Ours):
 
     def digest(self) -> str | None:
         return None
-
-
-def _all(store: BlockStore) -> list[Manifest]:
-    found = (store.manifest(path.stem) for path in sorted((store.root / "manifests").rglob("*.json")))
-    return [manifest for manifest in found if manifest is not None]
 
 
 def open_engine(payload: dict[str, Any]) -> Engine:

@@ -19,6 +19,12 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also wr
 Lengths = Annotated[
     str | None, typer.Option("--lengths", metavar="N,N,…", help="Block lengths in tokens, instead of the usual ones.")
 ]
+Disk = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder", metavar="DIR", show_default="the system's temporary folder", help="On the disk to be measured."
+    ),
+]
 Small = Annotated[bool, typer.Option("--small", help="A part of it that takes a minute or two.")]
 Skills = Annotated[
     Path | None, typer.Option("--skills", metavar="DIR", help="Skill folders; by default those that come along.")

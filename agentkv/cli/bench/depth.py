@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any
 
 import typer
 
 from agentkv.cli import options
 from agentkv.cli.bench import common
-from agentkv.cli.bench.widen import AnyVersion, DocumentsModel, Folder, Work, engine, given, watching
+from agentkv.cli.bench.widen import AnyVersion, Folder, SameSeed, SameWindow, Work, engine, planned, watching
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import duration, say, size, table
 
@@ -18,14 +17,14 @@ _SMALL_SIZES = (4, 10)
 
 def depth(
     work: Work,
-    model: DocumentsModel = "gemma-3-270m",
-    window: Annotated[int | None, typer.Option(metavar="N", show_default="2048", help="As of `bench widen`.")] = None,
+    model: options.Model = "gemma-3-270m",
+    window: SameWindow = None,
     folder: Folder = None,
     any_version: AnyVersion = False,
     needles: Annotated[
         int | None, typer.Option(metavar="N", min=0, show_default="60", help="As of `bench widen`.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", show_default="0", help="As of `bench widen`.")] = None,
+    seed: SameSeed = None,
     sizes: Annotated[
         str | None, typer.Option(metavar="N,N,…", show_default="10,100", help="Windows of the smaller stores.")
     ] = None,
@@ -41,8 +40,7 @@ def depth(
     from agentkv.bench.documents import depth as bench
     from agentkv.bench.documents import widen
 
-    plan = widen.SMALL if small else widen.Plan()
-    plan = dataclasses.replace(plan, **given(any_version, window=window, needles=needles, seed=seed, folder=folder))
+    plan = planned(small, any_version, folder, window=window, needles=needles, seed=seed)
     how: dict[str, Any] = {
         "sizes": options.numbers(sizes) or list(_SMALL_SIZES if small else bench.SIZES),
         "points": points or (3 if small else bench.POINTS),

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any
 
 import typer
 
 from agentkv.cli import options
 from agentkv.cli.bench import common
-from agentkv.cli.bench.widen import AnyVersion, DocumentsModel, Folder, Work, engine, given, watching
+from agentkv.cli.bench.widen import AnyVersion, Folder, SameSeed, SameWindow, Work, engine, planned, watching
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import duration, one_line, say, table
 
 
 def needles(
     work: Work,
-    model: DocumentsModel = "gemma-3-270m",
-    window: Annotated[int | None, typer.Option(metavar="N", show_default="2048", help="As of `bench widen`.")] = None,
+    model: options.Model = "gemma-3-270m",
+    window: SameWindow = None,
     folder: Folder = None,
     any_version: AnyVersion = False,
     count: Annotated[
         int | None, typer.Option("--needles", metavar="N", min=1, show_default="60", help="As of `bench widen`.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", show_default="0", help="As of `bench widen`.")] = None,
+    seed: SameSeed = None,
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
@@ -34,8 +33,7 @@ def needles(
     from agentkv.bench.documents import needles as bench
     from agentkv.bench.documents import widen
 
-    plan = widen.SMALL if small else widen.Plan()
-    plan = dataclasses.replace(plan, **given(any_version, window=window, needles=count, seed=seed, folder=folder))
+    plan = planned(small, any_version, folder, window=window, needles=count, seed=seed)
     options.fetch_model(model)
     recorded = common.begin(ledger, "needles", {"model": model, "threads": threads, **widen.told(plan)})
     with cancelled_by_ctrl_c() as cancellation, watching(cancellation) as watch:

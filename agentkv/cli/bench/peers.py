@@ -41,8 +41,7 @@ def peers(
     """Side by side with llama-cpp-python's states and caches, llama-server's slots, stillwarm and hearth-llm."""
     from agentkv.bench import peers as bench
 
-    if model != bench.FAKE:
-        options.fetch_model(model)
+    options.fetch_model(model)
     plan = bench.SMALL if small else bench.Plan()
     chosen = tuple(options.numbers(lengths) or plan.lengths)
     plan = dataclasses.replace(plan, lengths=chosen, threads=threads, faults=not no_faults)
@@ -61,11 +60,7 @@ def _show(result: dict[str, Any]) -> None:
     for aim in result["aims"]:
         where = f"{aim['n']:,} tokens" + (f", {aim['home']}" if aim["home"] else "")
         met = "met" if aim["met"] else "NOT MET"
-        say(
-            f"aim, {where}: {aim['aim']} at least {aim['least']:g} ×, is {aim['value']:.1f}: {met}".replace(
-                " ×, is", ", is"
-            )
-        )
+        say(f"aim, {where}: {aim['aim']} at least {aim['least']:g}, is {aim['value']:.1f}: {met}")
     for one in result["failed"]:
         say(f"{one['label']}, {one['n']:,} tokens: no figures: {one['reason']}")
     for one in result["environments"].values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,10 +17,7 @@ def reread(
         str | None,
         typer.Option(metavar="N,N,…", show_default="512,1024,2048,4096", help="Window sizes in tokens."),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", show_default="the system's temporary folder", help="On the disk to be measured."),
-    ] = None,
+    folder: common.Disk = None,
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,

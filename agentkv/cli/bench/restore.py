@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,10 +19,7 @@ def restore(
         str | None,
         typer.Option(metavar="S,S,…", show_default="planes 1,zstd 1,raw", help="Settings to compare: codec and level."),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", show_default="the system's temporary folder", help="On the disk to be measured."),
-    ] = None,
+    folder: common.Disk = None,
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,

@@ -18,7 +18,7 @@ from agentkv.cli.progress import reading_bar
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.bench.documents.widen import Watch
+    from agentkv.bench.documents.widen import Plan, Watch
     from agentkv.cli.progress import Reading
     from agentkv.documents.records import DocumentRecord, WindowRecord
     from agentkv.engine.base import Cancellation
@@ -32,20 +32,15 @@ Folder = Annotated[
 AnyVersion = Annotated[
     bool, typer.Option("--any-version", help="Take another version of a package than the pinned one, and say so.")
 ]
-DocumentsModel = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        metavar="NAME|PATH",
-        envvar="AGENTKV_MODEL",
-        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
-    ),
+SameWindow = Annotated[
+    int | None, typer.Option("--window", metavar="N", show_default="2048", help="As of `bench widen`.")
 ]
+SameSeed = Annotated[int | None, typer.Option("--seed", metavar="N", show_default="0", help="As of `bench widen`.")]
 
 
 def widen(
     work: Work,
-    model: DocumentsModel = "gemma-3-270m",
+    model: options.Model = "gemma-3-270m",
     minutes: Annotated[
         float | None, typer.Option(metavar="N", min=0, help="End this sitting after so long, between two windows.")
     ] = None,
@@ -68,9 +63,7 @@ def widen(
     """Millions of tokens of documents read once and kept on disk, in as many sittings as it takes."""
     from agentkv.bench.documents import widen as bench
 
-    plan = bench.SMALL if small else bench.Plan()
-    asked = given(any_version, window=window, needles=needles, seed=seed, enough=tokens, folder=folder)
-    plan = dataclasses.replace(plan, **asked)
+    plan = planned(small, any_version, folder, window=window, needles=needles, seed=seed, enough=tokens)
     options.fetch_model(model)
     recorded = common.begin(
         ledger, "widen", {"model": model, "minutes": minutes, "threads": threads, **bench.told(plan)}
@@ -89,12 +82,14 @@ def engine(model: str) -> Any:
     return FakeEngine(window=1 << 14, replies=options.quote)
 
 
-def given(any_version: bool, folder: Path | None, **asked: Any) -> dict[str, Any]:
-    """What of a plan was asked for. Raises UsageError for a folder that is none."""
+def planned(small: bool, any_version: bool, folder: Path | None, **asked: int | None) -> Plan:
+    """The plan that was asked for. Raises UsageError for a folder that is none."""
+    from agentkv.bench.documents.widen import SMALL, Plan
+
     if folder is not None and not folder.is_dir():
         raise UsageError(f"--folder {folder} is no folder")
-    named = {**asked, "folder": folder}
-    return {"any_version": any_version, **{name: value for name, value in named.items() if value is not None}}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    return dataclasses.replace(SMALL if small else Plan(), any_version=any_version, folder=folder, **given)
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ def test_a_model_that_knows_without_the_window_is_told_off(work: Path, plan: wid
 def test_the_other_window_is_stored_and_holds_no_such_sentence(work: Path, plan: widen.Plan) -> None:
     with widen.scene(FakeEngine(window=4096), work, plan) as found:
         for item in needles.placed(found):
-            index = needles._other(found, item)
+            index = needles._other(item, needles._stored(found))
             assert index not in item.windows
             assert item.needle.sentence not in needles.hit(found, index).text
 
