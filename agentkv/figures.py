@@ -35,3 +35,8 @@ def quantile(values: Sequence[float], q: float) -> float:
     """The value at or below which a share ``q`` of ``values`` lies (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
+
+
+def aim(name: str, value: float, limit: float, *, least: bool = False) -> dict[str, Any]:
+    """What is aimed at and only reported: a value of at most ``limit``, or of at least it."""
+    return {"aim": name, "limit": limit, "value": value, "met": value >= limit if least else value <= limit}

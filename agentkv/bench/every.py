@@ -23,6 +23,7 @@ import orjson
 from agentkv import fsio
 from agentkv.bench.errors import PackageUnavailable, WrongPackage
 from agentkv.errors import GuaranteeViolated
+from agentkv.evidence import code as source
 from agentkv.hashing import tagged_digest
 
 HOLDS, FAILS, SKIPPED, BROKEN = "holds", "does not hold", "skipped", "broken"
@@ -67,9 +68,7 @@ def run(
 
     Raises StoreReadError or StoreFull if the work folder cannot be used.
     """
-    from agentkv.evidence.code import source_code  # brings pydantic and numpy, and `--help` comes through here
-
-    tree = source_code().tree_sha256
+    tree = source.source_code().tree_sha256
     outcomes = []
     for number, job in enumerate(jobs, 1):
         place = f"{number} of {len(jobs)}, {job.name}"
@@ -80,7 +79,7 @@ def run(
         elif done is None:
             tell(f"{place}: agentkv bench {' '.join(job.arguments)}")
             done = _run(job, work, command, progress)
-            if done.verdict != BROKEN and (work / f"{job.name}.json").exists():
+            if done.result is not None:
                 record = orjson.dumps({"key": key, **asdict(done)}, option=orjson.OPT_INDENT_2)
                 fsio.write_durably(_record(work, job), [record])
         tell(f"{place}: {done.verdict}" + (f" ({done.reason})" if done.reason else ""))
@@ -156,4 +155,4 @@ def _kept(work: Path, job: Job, key: str) -> Outcome | None:
         done = Outcome(**found)
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None  # half written or of another version: it is run again
-    return done if done.result is None or (work / done.result).exists() else None
+    return done if done.result is not None and (work / done.result).exists() else None

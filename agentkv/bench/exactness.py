@@ -113,11 +113,15 @@ def fresh_side(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _random_tokens(engine: LlamaEngine, n: int) -> list[int]:
-    rng = random.Random(n)
+    rng, known = random.Random(n), usual_tokens(engine)
+    head = engine.info.bos if engine.info.bos is not None else known[0]
+    return [head, *(rng.choice(known) for _ in range(n - 1))]
+
+
+def usual_tokens(engine: LlamaEngine) -> range:
+    """Ids past the control tokens, of which random blocks are made."""
     high = min(40_000, engine.info.n_vocab)
-    low = 1000 if high > 2000 else 3  # past the control tokens
-    head = engine.info.bos if engine.info.bos is not None else low
-    return [head, *(rng.randrange(low, high) for _ in range(n - 1))]
+    return range(1000 if high > 2000 else 3, high)
 
 
 def _control(engine: LlamaEngine, tokens: Sequence[int]) -> tuple[list[str], list[str]]:

@@ -78,15 +78,24 @@ def load_scorers() -> None:
 def result(header: dict[str, Any], raw: Raw | Sequence[Item], *, under: str | None = None) -> dict[str, Any]:
     """The whole result: header, the figures that the scorer gives for ``raw``, and ``raw``.
 
-    ``under``: the figures' own key, as ``summary``; else they stand beside the header.
+    ``under``: the figures' own key, as ``summary``; else they stand beside the header. Raises InvalidResult where there
+    is no scorer.
     """
     items = [Item(key, value) for key, value in raw.items()] if isinstance(raw, Mapping) else list(raw)
-    items = [_item(_record(item)) for item in items]
-    if not has_scorer(header):
-        load_scorers()
-    figures = compute(header["benchmark"], header["version"], items)
+    records = [_record(item) for item in items]
+    figures = _compute(header, [_item(record) for record in records])
     told = figures if under is None else {under: figures}
-    return {**header, **told, "raw": [_record(item) for item in items]}
+    return {**header, **told, "raw": records}
+
+
+def _compute(result: dict[str, Any], items: Sequence[Item]) -> dict[str, Any]:
+    """What the scorer of a result's benchmark and version gives. Raises InvalidResult if there is none."""
+    benchmark, version = result.get("benchmark"), result.get("version")
+    if (benchmark, version) not in known_scorers():
+        load_scorers()
+    if (benchmark, version) not in known_scorers():
+        raise InvalidResult(str(benchmark), f"there is no scorer of its version {version}")
+    return compute(result["benchmark"], result["version"], items)
 
 
 def _record(item: Item) -> dict[str, Any]:
@@ -119,20 +128,11 @@ def header(result: dict[str, Any]) -> dict[str, Any]:
 def figures_of(result: dict[str, Any]) -> dict[str, Any]:
     """The figures that follow from a result's raw records, computed again. Raises InvalidResult."""
     items = items_of(result)
-    if not has_scorer(result):
-        load_scorers()
-    if not has_scorer(result):
-        raise InvalidResult(str(result.get("benchmark")), f"there is no scorer of its version {result.get('version')}")
     try:
-        computed: dict[str, Any] = plain(compute(result["benchmark"], result["version"], items), "the scores")
+        computed: dict[str, Any] = plain(_compute(result, items), "the scores")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise InvalidResult(result["benchmark"], f"its raw records are not those of it ({error!r})") from error
     return computed
-
-
-def has_scorer(result: dict[str, Any]) -> bool:
-    """Whether figures of this benchmark and version can be computed again."""
-    return (result.get("benchmark"), result.get("version")) in known_scorers()
 
 
 def rescore(result: dict[str, Any]) -> list[str]:

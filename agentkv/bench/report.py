@@ -52,7 +52,7 @@ def now() -> str:
 
 
 def origin(
-    benchmark: str, model: str, model_sha256: str, inputs: bytes, *, started: Any = None, **settings: Any
+    benchmark: str, model: str, model_sha256: str, inputs: bytes, *, started: str | None = None, **settings: Any
 ) -> dict[str, Any]:
     """The header of a result, without its end. ``started``: what :func:`now` gave when the benchmark began."""
     return {

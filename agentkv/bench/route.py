@@ -25,12 +25,13 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
+from agentkv.bench.scores import kept_scores
 from agentkv.engine.base import Engine
 from agentkv.engine.llama import LlamaEngine
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated
 from agentkv.memory import AgentMemory
-from agentkv.router.base import NONE, Candidate
+from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide
 from agentkv.router.evaluate import Labelled, Routed, filler, load_questions, load_tools, route_all
@@ -41,7 +42,6 @@ SIZES = (8, 40, 72, 200, 1000)
 ANSWER_TOKENS = 60
 SHUFFLES = 20
 LESSONS = 3
-KEPT_SCORES = 5
 READ = (1, 2, 3, 5, 8)
 """Candidates read where accuracy is shown against cost; a router reads as many of its shortlist as are in doubt."""
 COST_LIMIT, ORDER_LIMIT, BEGGING_LIMIT = 0.25, 0.03, 2.0
@@ -174,9 +174,7 @@ def _reading(
 def _decision(routed: Routed) -> dict[str, Any]:
     """A question, its label and the decision, of whose scores only the best are kept."""
     decision = routed.decision.model_dump(mode="json")
-    scores = list(routed.decision.scores.items())
-    best = [pair for pair in scores if pair[0] != NONE][:KEPT_SCORES]
-    kept = [pair for pair in scores if pair in best or pair[0] == NONE]
+    kept = kept_scores(list(routed.decision.scores.items()))
     return {"query": routed.query, "label": routed.label, "decision": {**decision, "scores": kept}}
 
 

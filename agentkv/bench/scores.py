@@ -20,6 +20,7 @@ from agentkv.router.base import NONE
 from agentkv.router.evaluate import Routed, summary
 
 ANSWERS, EVALUATE = "answers", "route evaluate"
+KEPT_SCORES = 5
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -113,15 +114,19 @@ def decision_item(row: int, number: int, size: int, made_up: int, routed: Routed
     return Item(f"{row}/{number}", raw, {"query": routed.query, "label": routed.label}, figures=figures)
 
 
+def kept_scores(scores: Sequence[Any]) -> list[Any]:
+    """Of pairs of label and score the best few and that of NONE, in their order."""
+    best = [pair for pair in scores if pair[0] != NONE][:KEPT_SCORES]
+    return [pair for pair in scores if pair in best or pair[0] == NONE]
+
+
 def without_text(item: Item) -> Item:
     """A decision for a result file: the question's SHA-256, and of the scores the five best and that of NONE.
 
     The scorer gives the same figures for it; the question itself is only in the ledger.
     """
-    best = [pair for pair in item.raw["scores"] if pair[0] != NONE][:5]
-    kept = [pair for pair in item.raw["scores"] if pair in best or pair[0] == NONE]
     expected = {"query": sha256(item.expected["query"].encode()), "label": item.expected["label"]}
-    return Item(item.key, {**item.raw, "scores": kept}, expected, figures=item.figures)
+    return Item(item.key, {**item.raw, "scores": kept_scores(item.raw["scores"])}, expected, figures=item.figures)
 
 
 @scorer(EVALUATE, 1)

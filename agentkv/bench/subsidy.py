@@ -19,6 +19,7 @@ import numpy as np
 
 from agentkv.bench import measured
 from agentkv.bench.controls import clear_cache
+from agentkv.bench.exactness import usual_tokens
 from agentkv.bench.report import clocked, now, origin, say
 from agentkv.blocks import Blocks
 from agentkv.engine import layout as blobs
@@ -72,9 +73,8 @@ def _train_window(model: str, options: dict[str, Any]) -> int:
 
 
 def _measure(engine: LlamaEngine, n: int, folder: Path) -> dict[str, Any]:
-    rng, high = random.Random(n), min(40_000, engine.info.n_vocab)
-    low = 1000 if high > 2000 else 3  # past the control tokens
-    tokens = [rng.randrange(low, high) for _ in range(n)]
+    rng, known = random.Random(n), usual_tokens(engine)
+    tokens = [rng.choice(known) for _ in range(n)]
     # 1. Cold: read the block; then the first token behind it.
     engine.clear()
     start = time.perf_counter()

@@ -144,18 +144,21 @@ def integrity(results: Sequence[Result]) -> str:
         mine = [row for row in faults if row["operation"] == operation]
         killed = sum(row["cases"] for row in mine if row["mode"].startswith("SIGKILL"))
         cases = sum(row["cases"] for row in mine)
-        zeros = [f"{sum(row[kind] for row in mine):,}" for kind in ("lost", "half", "leftovers")]
-        rows.append([operation, f"{mine[0]['steps']}", f"{cases - killed:,} / {killed:,}", *zeros])
+        rows.append([operation, f"{mine[0]['steps']}", f"{cases - killed:,} / {killed:,}", *_wrong(mine)])
     power = one.data["power"]
-    zeros = [f"{sum(row[kind] for row in power):,}" for kind in ("lost", "half", "leftovers")]
     waited, states = (sum(row[key] for row in power) for key in ("waited_for_collect", "states"))
-    zeros[-1] += f" after `gc` (in {waited:,} of them something waited for it)"
+    *wrong, left_over = _wrong(power)
+    left_over += f" after `gc` (in {waited:,} of them something waited for it)"
     moments = sum(row["prefixes"] for row in power)
     label = f"power failures at {moments:,} moments of these: states that a disk may be left in"
-    rows.append([label, "", f"{states:,}, more or fewer by the order in which threads write", *zeros])
+    rows.append([label, "", f"{states:,}, more or fewer by the order in which threads write", *wrong, left_over])
     fails = "each fails (EIO, disk full, EIO for ever, Ctrl-C before and after) / SIGKILL before and after"
     headings = ("", "file-system steps", fails, "lost blocks", "half blocks")
     return markdown((*headings, "left over after the next open"), rows)
+
+
+def _wrong(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [f"{sum(row[kind] for row in rows):,}" for kind in ("lost", "half", "leftovers")]
 
 
 def catalogue(results: Sequence[Result]) -> str:

@@ -37,10 +37,11 @@ def total(store: BlockStore, since: str) -> dict[str, Any]:
 
 def record(store: BlockStore, by: By, since: str) -> dict[str, Any]:
     """The whole answer to ``agentkv stats --by``. Raises StoreReadError."""
+    from agentkv.cli.inventory import names_by_block
     from agentkv.savings import savings
 
     found: Savings[Any] = savings(store.turns.read(), _key(by), since)
-    called = _names(store) if by is By.BLOCK else {}
+    called = names_by_block(store) if by is By.BLOCK else {}
     rows = [_identity(store, by, key, called) | _figures(sums) for key, sums in found.rows.items()]
     if by is By.DAY:
         rows.sort(key=lambda row: str(row["day"]))
@@ -65,12 +66,6 @@ def _identity(store: BlockStore, by: By, key: Any, names: Mapping[str, str]) -> 
         called = what or ("(documents)" if kind == "window" else "(no skill)")
         return {"skill": what, "kind": kind, "called": called}
     return {"block_id": what, "kind": kind, "called": _called(store, what, kind, names)}
-
-
-def _names(store: BlockStore) -> dict[str, str]:
-    from agentkv.cli.inventory import names_by_block
-
-    return names_by_block(store)
 
 
 def _called(store: BlockStore, block_id: str | None, kind: str, names: Mapping[str, str]) -> str:

@@ -79,7 +79,7 @@ def score(ledger: Ledger, run: RecordedRun) -> Score:
         computed = plain(function(ledger.items(run)), "the scores")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise NotScorable(run.id, f"its items are not those of {run.kind}/{run.body.version} ({error!r})") from error
-    found = [] if run.scores is None else list(_differences(run.scores, computed, ""))
+    found = [] if run.scores is None else differences(run.scores, computed)
     return Score(run.id, run.kind, run.body.version, computed, run.scores, found)
 
 

@@ -11,6 +11,7 @@ import pytest
 from agentkv import AgentMemory, FakeEmbedder, FakeEngine
 from agentkv.bench import route as bench
 from agentkv.bench.scorers import route as scored
+from agentkv.bench.scores import KEPT_SCORES
 from agentkv.errors import GuaranteeViolated
 from agentkv.router.classifier import ChannelClassifier
 
@@ -59,7 +60,7 @@ def test_sizes_use_real_tools_before_made_up_ones(router: ChannelClassifier) -> 
     candidates = {**tools, **bench.filler(8)}
     made = [bench._size(router, [covered[0], uncovered[0]], candidates, size, 72) for size in (8, 80)]
     small, large = map(scored.size, made)
-    assert len(made[1]["decisions"][0]["decision"]["scores"]) <= bench.KEPT_SCORES + 1
+    assert len(made[1]["decisions"][0]["decision"]["scores"]) <= KEPT_SCORES + 1
     assert (small["made_up"], large["made_up"]) == (0, 8)
     assert small["right"]["n"] == large["abstained_on_uncovered"]["n"] == 1
     assert large["tokens"]["median"] > 0

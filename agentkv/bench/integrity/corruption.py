@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.integrity.material import bytes_of
+from agentkv.bench.integrity.material import Findings, bytes_of
 from agentkv.bench.report import say
 from agentkv.bench.scorers import integrity as scored
 from agentkv.engine.base import Cancellation, Logits, State
@@ -107,7 +107,7 @@ def kind_of(name: str) -> str:
 
 
 @dataclass
-class _Tally:
+class _Tally(Findings):
     """What came of one case: the error that refused it, if one did; the lists hold only what must not be."""
 
     refused: str | None = None
@@ -115,10 +115,6 @@ class _Tally:
     wrong_error: list[str] = field(default_factory=list)
     engine_called: list[str] = field(default_factory=list)
     other_answers: list[str] = field(default_factory=list)
-
-    @property
-    def wrong(self) -> dict[str, list[str]]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, list) and value}
 
 
 def run(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:

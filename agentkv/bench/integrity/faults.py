@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.integrity.material import bytes_of, copy, look, make, named, without_syncs
+from agentkv.bench.integrity.material import Findings, bytes_of, copy, look, make, named, without_syncs
 from agentkv.bench.integrity.steps import FAILURES, KILLS, Mode, Watch, breaking, watched
 from agentkv.bench.report import say
 from agentkv.bench.scorers import integrity as scored
@@ -118,7 +118,7 @@ OPERATIONS = (
 
 
 @dataclass
-class Tally:
+class Tally(Findings):
     """What came of one case; the lists hold only what must not be."""
 
     end: str = ""
@@ -128,11 +128,6 @@ class Tally:
     leftovers: list[str] = field(default_factory=list)
     not_repeatable: list[str] = field(default_factory=list)
     foreign_errors: list[str] = field(default_factory=list)
-
-    @property
-    def wrong(self) -> dict[str, list[str]]:
-        """The lists that are not empty."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, list) and value}
 
 
 def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
@@ -147,12 +142,11 @@ def cases(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: 
         for number, operation in enumerate(operations):
             place = folder / f"op{number}"
             case = _Case(operation, place)
-            seen = [
-                [mode, at, tally.end, tally.wrong]
-                for mode in (*FAILURES, *KILLS)
-                for at in range(0, case.steps, every)
-                for tally in [case.run(mode, at)]
-            ]
+            seen: list[list[Any]] = []
+            for mode in (*FAILURES, *KILLS):
+                for at in range(0, case.steps, every):
+                    tally = case.run(mode, at)
+                    seen.append([mode, at, tally.end, tally.wrong])
             raw.append({"operation": operation.name, "steps": case.steps, "cases": seen})
             bad = sum(bool(wrong) for *_, wrong in seen)
             say(f"faults: {operation.name}, {case.steps} steps, {bad} cases wrong")

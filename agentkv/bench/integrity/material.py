@@ -148,6 +148,16 @@ def needed(store: BlockStore) -> set[str]:
     return {str(path.relative_to(root)) for path in paths if path.exists()}
 
 
+@dataclass
+class Findings:
+    """What came of one case; the lists that a subclass adds hold only what must not be."""
+
+    @property
+    def wrong(self) -> dict[str, list[str]]:
+        """The lists that are not empty."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, list) and value}
+
+
 def files_of(root: Path) -> set[str]:
     """Every file below a store but its locks, its counts of uses and its log of turns."""
     found = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}

@@ -9,6 +9,7 @@ import statistics
 from typing import Any
 
 from agentkv.bench.measured import Raw, measured
+from agentkv.figures import aim
 
 FLAT, MEMORY, PREFILLED = 1.3, 1.03, 60
 
@@ -21,11 +22,9 @@ def figures(raw: Raw) -> dict[str, Any]:
     flat = {f"{kind} {stage}": _flat(points, kind, stage) for kind in kinds for stage in ("restore", "first", "both")}
     memory = _memory(raw.get("memory"))
     prefilled = max((point["prefilled"] for point in points), default=0)
-    aims: list[dict[str, Any]] = [
-        {"aim": name, "limit": FLAT, "value": one["max_of_median"]} for name, one in flat.items()
-    ]
-    aims += [{"aim": "memory of many windows, of one", "limit": MEMORY, "value": memory["ratio"]}] if memory else []
-    aims += [{"aim": "tokens prefilled", "limit": PREFILLED, "value": prefilled}]
+    aims = [aim(name, one["max_of_median"], FLAT) for name, one in flat.items()]
+    aims += [aim("memory of many windows, of one", memory["ratio"], MEMORY)] if memory else []
+    aims += [aim("tokens prefilled", prefilled, PREFILLED)]
     return {
         "points": points,
         "stores": [_store(count, points, kinds) for count in raw["windows"]],
@@ -33,7 +32,7 @@ def figures(raw: Raw) -> dict[str, Any]:
         "cold": len(kinds) == 2,
         "memory": memory,
         "prefilled": prefilled,
-        "aims": [{**aim, "met": aim["value"] <= aim["limit"]} for aim in aims],
+        "aims": aims,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentkv.bench.measured import Raw, measured
-from agentkv.figures import share, spread
+from agentkv.figures import aim, share, spread
 
 MOST_PREFILLED, LEAST = 60, 0.98
 _MARKS = " \t\n.,;:!?\"'`*()[]«»“”‘’"
@@ -34,10 +34,6 @@ def figures(raw: Raw) -> dict[str, Any]:
     told = sum(row["said"] for row in rows)
     prefilled = [row["prefilled"] for row in rows]
     leaked = [row["needle"] for row in rows if row["leaked"]]
-    aims = {
-        "retrieved": (first / n if n else 0.0, LEAST),
-        "said": (told / n if n else 0.0, LEAST),
-    }
     return {
         "corpus": corpus,
         "needles": rows,
@@ -55,16 +51,9 @@ def figures(raw: Raw) -> dict[str, Any]:
         "prefilled": spread([float(count) for count in prefilled]),
         "ms": {key: spread([row[f"{key}_ms"] for row in rows]) for key in ("find", "restore", "answer")},
         "aims": [
-            *(
-                {"aim": aim, "value": value, "limit": limit, "met": value >= limit}
-                for aim, (value, limit) in aims.items()
-            ),
-            {
-                "aim": "tokens prefilled, at most",
-                "value": max(prefilled, default=0),
-                "limit": MOST_PREFILLED,
-                "met": max(prefilled, default=0) <= MOST_PREFILLED,
-            },
+            aim("retrieved", first / n if n else 0.0, LEAST, least=True),
+            aim("said", told / n if n else 0.0, LEAST, least=True),
+            aim("tokens prefilled, at most", max(prefilled, default=0), MOST_PREFILLED),
         ],
     }
 

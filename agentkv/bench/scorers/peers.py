@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentkv.bench.measured import Raw, measured
+from agentkv.bench.report import told
 
 FLIPPED, CUT, OTHER, SETTINGS = "one flipped byte", "a truncated file", "another model", "changed settings"
 SECOND, KILLED, TWENTY = "a second read", "a kill during the save", "20 turns from one block"
@@ -117,9 +118,9 @@ def _row(raw: Raw, record: dict[str, Any], asks: list[dict[str, Any]], n: int) -
     peaks = [answer["memory"].get("peak") for answer in done]
     return {
         "steps_ms": {name: statistics.median(one.get(name, 0.0) for one in steps) for name in _names(steps)},
-        "restore_ms": _spread([sum(one.values()) for one in steps]),
-        "first_ms": _spread([total - sum(one.values()) for total, one in zip(totals, steps, strict=True)]),
-        "total_ms": _spread(totals),
+        "restore_ms": told([sum(one.values()) for one in steps]),
+        "first_ms": told([total - sum(one.values()) for total, one in zip(totals, steps, strict=True)]),
+        "total_ms": told(totals),
         "cold_ms": cold["read_ms"] + cold["first_ms"],
         "speed_up": (cold["read_ms"] + cold["first_ms"]) / statistics.median(totals),
         "save_ms": _save_ms(stored["ms"], cold["read_ms"]),
@@ -163,10 +164,6 @@ def _references(raw: Raw, family: str, n: int, variant: str, turn: int) -> list[
 def _equal(evidence: Sequence[str], references: Sequence[dict[str, Any]]) -> int:
     """Steps with the same evidence, of the reference that it agrees with most."""
     return max((sum(a == b for a, b in zip(evidence, one["evidence"], strict=False)) for one in references), default=0)
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values), "repeats": float(len(values))}
 
 
 def _value(row: dict[str, Any], measure: str) -> float | None:
@@ -220,13 +217,13 @@ def _aims(rows: Sequence[dict[str, Any]], faults: Sequence[dict[str, Any]]) -> l
         values = [row["restore_ms"]["median"] / ours["restore_ms"]["median"], row["bytes"] / ours["bytes"]]
         for (aim, least), value in zip(AIMS.items(), values, strict=True):
             if row["home"] == "warm" or not aim.startswith("bytes"):
-                told = {"aim": aim, "n": row["n"], "home": row["home"], "least": least, "value": value}
-                found.append({**told, "met": value >= least})
+                known = {"aim": aim, "n": row["n"], "home": row["home"], "least": least, "value": value}
+                found.append({**known, "met": value >= least})
     own = [row for row in faults if row["arm"].startswith("agentkv")]
     if own:
         passed = sum(row["passed"] for row in own)
-        told = {"aim": "fault arms that agentkv passes", "n": own[0]["n"], "home": None, "least": len(own)}
-        found.append({**told, "value": passed, "met": passed == len(own)})
+        known = {"aim": "fault arms that agentkv passes", "n": own[0]["n"], "home": None, "least": len(own)}
+        found.append({**known, "value": passed, "met": passed == len(own)})
     return found
 
 
@@ -244,8 +241,8 @@ def _faults(raw: Raw) -> list[dict[str, Any]]:
         kind, detail = verdict(record, references, record["n"])
         known = {"arm": arm, "label": raw[f"environment/{arm}"]["label"], "n": record["n"], "fault": fault}
         row = rows.setdefault((arm, fault), {**known, "cases": []})
-        told = {"case": record["case"], "outcome": kind, "detail": detail, "passed": kind in PASSES}
-        row["cases"].append({**told, **record["told"]})
+        case = {"case": record["case"], "outcome": kind, "detail": detail, "passed": kind in PASSES}
+        row["cases"].append({**case, **record["told"]})
     for row in rows.values():
         row["passed"] = all(case["passed"] for case in row["cases"])
         row["outcome"] = "; ".join(dict.fromkeys(case["outcome"] for case in row["cases"]))

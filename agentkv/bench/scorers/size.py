@@ -10,6 +10,7 @@ import statistics
 from typing import Any
 
 from agentkv.bench.measured import Raw, measured
+from agentkv.figures import aim
 
 MAX_SHARED, MAX_THREAD, MAX_OVER_BOUND = 1.05, 1.1, 1.03
 AIMS_OF_RAW = {("gemma-3-270m", 3000): 0.30}
@@ -82,8 +83,7 @@ def _aims(found: dict[str, Any], store: dict[str, Any]) -> list[dict[str, Any]]:
         limit = AIMS_OF_RAW.get((store["model"], row["n"]))
         value = next((one["of_raw"] for one in row["codecs"] if one["codec"] == store["default"]), None)
         if limit is not None and value is not None:
-            aims.append({"aim": f"{row['n']:,} tokens, share of raw", "limit": limit, "value": value})
+            aims.append(aim(f"{row['n']:,} tokens, share of raw", value, limit))
     if "thread" in found and found["sliding_window"]:
-        value = found["thread"]["ratio"]
-        aims.append({"aim": "thread, share of its final state", "limit": MAX_THREAD, "value": value})
-    return [{**one, "met": one["value"] <= one["limit"]} for one in aims]
+        aims.append(aim("thread, share of its final state", found["thread"]["ratio"], MAX_THREAD))
+    return aims

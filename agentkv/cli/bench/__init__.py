@@ -69,7 +69,7 @@ def _group(
     if not small:
         typer.echo(ctx.get_help())
         raise typer.Exit(UsageError.exit_code)
-    all_.run(small=True, work=work, only=None, model=model, problems=None, threads=None, as_json=as_json)
+    all_.all_(small=True, work=work, model=model, as_json=as_json)
 
 
 for _command in (

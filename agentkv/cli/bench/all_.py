@@ -35,20 +35,6 @@ def all_(
     as_json: options.Json = False,
 ) -> None:
     """Every benchmark, one model process at a time; with --small at most 15 minutes on two cores."""
-    run(small=small, work=work, only=only, model=model, problems=problems, threads=threads, as_json=as_json)
-
-
-def run(
-    *,
-    small: bool,
-    work: Path | None,
-    only: str | None,
-    model: str,
-    problems: Path | None,
-    threads: int | None,
-    as_json: bool,
-) -> None:
-    """Run the benchmarks and show a line for each. Ends with 60 if one does not hold, 61 if one broke off."""
     from agentkv.bench import every
     from agentkv.bench.report import origin, save
 

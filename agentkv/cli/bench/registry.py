@@ -9,8 +9,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from agentkv.bench.every import Job
+if TYPE_CHECKING:
+    from agentkv.bench.every import Job
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ BENCHMARKS = (
 
 def jobs(given: Given, *, small: bool, only: tuple[str, ...] = ()) -> list[Job]:
     """The jobs of every benchmark, or of ``only`` those."""
+    from agentkv.bench.every import Job
+
     found = []
     for one in BENCHMARKS:
         if only and one.name not in only:

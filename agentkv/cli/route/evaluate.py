@@ -61,7 +61,7 @@ def evaluate(
         raise UsageError(f"--classifier {classifier!r} is none of {', '.join(CLASSIFIERS)}")
     if train is not None and classifier != "channel":
         raise UsageError("--train is for the channel classifier; the others do not learn")
-    lessons = evaluation.load_questions(train) if train else []
+    started, lessons = now(), evaluation.load_questions(train) if train else []
     questions = apart(evaluation.load_questions(file), lessons)[:limit]
     if not questions:
         raise UsageError(f"every question of {file} is among those to learn from")
@@ -86,8 +86,8 @@ def evaluate(
             items += [scores.decision_item(row, i, n, extra, routed) for i, routed in enumerate(done)]
         digest, fingerprint = memory.engine.info.sha256, memory.engine.fingerprint()
     inputs = b"".join(path.read_bytes() for path in (file, tools, train) if path)
-    result = origin("route evaluate", model, digest, inputs, classifier=f"{router.name}/{router.version}", seed=seed)
-    figures = scores.evaluate(items)
+    asked = {"classifier": f"{router.name}/{router.version}", "seed": seed}
+    result = origin("route evaluate", model, digest, inputs, started=started, **asked)
     result = measured.result(result, [scores.without_text(item) for item in items])
     result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes())}
     result |= {"learned_from": len(lessons), "weights": weights_of(router)}
@@ -101,7 +101,7 @@ def evaluate(
             fingerprints={"engine": fingerprint},
         ) as run:
             run.record_all(items)
-            run.scores(figures)
+            run.scores(scores.evaluate(items))
         result["ledger_run"] = run.id
     result["finished"] = now()
     save(result, out)
