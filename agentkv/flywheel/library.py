@@ -18,6 +18,7 @@ from agentkv.errors import InexactBlock, WindowOverflow
 from agentkv.flywheel.blocktext import block_text
 from agentkv.flywheel.book import Deposited, SolutionBook
 from agentkv.flywheel.kept import Kept, KeptTasks
+from agentkv.flywheel.mentions import Mentions
 from agentkv.flywheel.slots import Slot, can_be_filled, slots_of
 from agentkv.flywheel.solution import Program, Solution
 from agentkv.memory import AgentMemory
@@ -79,12 +80,12 @@ class SolutionLibrary:
         self.memory = memory
         self.book = book or SolutionBook(memory.store.root)
         self.tasks = KeptTasks(memory.store.root)
-        plain = memory.routing.plain_classifier()
+        vectors = memory.routing.vectors
         self.classifier = ChannelClassifier(
             memory.blocks,
-            weights=WEIGHTS if plain.vectors is None else WEIGHTS_WITH_MEANING,
+            weights=WEIGHTS if vectors is None else WEIGHTS_WITH_MEANING,
             shortlist=SHORTLIST,
-            vectors=plain.vectors,
+            vectors=vectors,
             doubt=0.0,
         )
         self._slots: dict[str, list[Slot]] = {}
@@ -142,16 +143,20 @@ class SolutionLibrary:
 
         Candidates are the solutions for each of whose parameters the question mentions a value.
         """
-        known = {entry.name: entry for entry in self.live() if entry.can_transfer}
-        fitting = {name: entry for name, entry in known.items() if can_be_filled(self._slots_of(entry), question)}
+        mentions = Mentions(question)
+        live = (entry for entry in self.live() if entry.can_transfer)
+        fitting = {entry.name: entry for entry in live if can_be_filled(self._slots_of(entry), mentions)}
         candidates = {name: Candidate(_description(entry), entry.kept.task.prompt) for name, entry in fitting.items()}
         with self.memory.blocks.exclusive():
             decision = decide(self.classifier, question, candidates)
         self.memory.decisions.append(question, candidates, decision)
-        return decision, None if decision.pick is None else known[decision.pick]
+        return decision, None if decision.pick is None else fitting[decision.pick]
 
     def _slots_of(self, known: Known) -> list[Slot]:
-        return self._slots.setdefault(known.solution.solution_id, known.slots)
+        identity = known.solution.solution_id
+        if identity not in self._slots:
+            self._slots[identity] = known.slots
+        return self._slots[identity]
 
 
 def _description(known: Known) -> str:

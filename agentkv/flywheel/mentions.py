@@ -17,7 +17,7 @@ from functools import cached_property
 
 _TOKEN = re.compile(r"\S+")
 _AROUND = "\"'`“”()[]{},;:!?"
-_EDGE = "\"'`“”„«»‘’()[]{}<>,;:!?."
+_EDGE = _AROUND + "„«»‘’<>."
 _POSSESSIVE = re.compile(r"['’]s$")
 _NUMBER = re.compile(
     r"(?:[^\W\d_]+(?=\+))?[^\w.+\-−]{0,2}([-−+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?:-?[^\W\d_]+|[%‰°€$£¥/].*)?"

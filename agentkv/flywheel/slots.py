@@ -144,11 +144,10 @@ def _text_offer(mention: Mention) -> Offer:
     return Offer(json.dumps(mention.text, ensure_ascii=False), (mention,))
 
 
-def can_be_filled(slots: Sequence[Slot], text: str) -> bool:
+def can_be_filled(slots: Sequence[Slot], text: Mentions) -> bool:
     """Whether ``text`` mentions a value for each quoted parameter, no mention being used twice."""
-    mentions = Mentions(text)
     quoted = [slot for slot in slots if slot.kind != "typed"]
-    given = _apart(quoted, [offers(slot, mentions) for slot in quoted])
+    given = _apart(quoted, [offers(slot, text) for slot in quoted])
     return all(given) and _Matching(given).possible(0, frozenset())
 
 
@@ -185,7 +184,7 @@ def grammar(slots: Sequence[Slot], text: str, *, quote: bool = True) -> str:
         writer = _Writer(slots, offered, once)
         if writer.write():
             break
-    return "\n".join(f"{name} ::= {rule}" for name, rule in {**writer.rules, **_TYPES}.items())
+    return _gbnf(writer.rules)
 
 
 def _apart(slots: Sequence[Slot], offered: Sequence[Sequence[Offer]]) -> list[Sequence[Offer]]:
@@ -264,12 +263,17 @@ class _Writer:
 
 def typed_grammar(value: Any) -> str:
     """GBNF for a value of the same type as ``value``, lists and objects of anything."""
-    return "\n".join(f"{name} ::= {rule}" for name, rule in {"root": _type(value), **_TYPES}.items())
+    return _gbnf({"root": _type(value)})
 
 
 def any_grammar() -> str:
     """GBNF for a value of any type."""
-    return "\n".join(f"{name} ::= {rule}" for name, rule in {"root": "any", **_TYPES}.items())
+    return _gbnf({"root": "any"})
+
+
+def _gbnf(rules: Mapping[str, str]) -> str:
+    """These rules and those of the types."""
+    return "\n".join(f"{name} ::= {rule}" for name, rule in {**rules, **_TYPES}.items())
 
 
 # --- the same text with other values -----------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentkv import Sampling
+from agentkv.flywheel.mentions import Mentions
 from agentkv.flywheel.slots import can_be_filled, grammar, render, slots_of, substituted, typed_grammar
 
 from .gbnf import matches
@@ -68,10 +69,10 @@ def test_no_choice_is_offered_that_leaves_nothing_for_another_parameter() -> Non
 
 def test_a_text_that_lacks_a_value_cannot_be_filled() -> None:
     slots = slots_of("3 by 4 on 2024-03-05", {"a": 3, "b": 4, "day": "2024-03-05"})
-    assert can_be_filled(slots, "On 2025-01-01, 7 of 8")
-    assert not can_be_filled(slots, "On 2025-01-01, 7")
-    assert not can_be_filled(slots, "Today, 7 of 8")
-    assert can_be_filled(slots_of("x", {"a": 5}), "nothing")
+    assert can_be_filled(slots, Mentions("On 2025-01-01, 7 of 8"))
+    assert not can_be_filled(slots, Mentions("On 2025-01-01, 7"))
+    assert not can_be_filled(slots, Mentions("Today, 7 of 8"))
+    assert can_be_filled(slots_of("x", {"a": 5}), Mentions("nothing"))
 
 
 def test_without_quoting_only_types_bind() -> None:

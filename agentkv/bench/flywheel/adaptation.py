@@ -18,23 +18,24 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench import measured
 from agentkv.bench.flywheel import grading
-from agentkv.bench.flywheel.library import solution_of
+from agentkv.bench.flywheel.library import deposit
+from agentkv.bench.flywheel.recording import Recording, decided, outcome
 from agentkv.bench.flywheel.variants import BY, ORIGINS, Origin, Variant
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.evidence import Item, Ledger, RecordedRun, Run
-from agentkv.flywheel.kept import Kept
+from agentkv.evidence import Item, Ledger, RecordedRun
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import call
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program
-from agentkv.flywheel.transfer import Transfer, Transferred, Way
+from agentkv.flywheel.task import Task
+from agentkv.flywheel.transfer import Transfer, Way
 from agentkv.hashing import canonical_json
 from agentkv.memory import AgentMemory
 
 REWRITE_TOKENS = 768
+SMALL = ("aime25-0", "aime25-2", "aime25-5", "aime25-12")
 
 
 def chosen(names: Sequence[str]) -> list[Origin]:
@@ -89,20 +90,12 @@ def run(
         header = origin(grading.VARIANTS, model, memory.engine.info.sha256, inputs, started=started, **how)
         library, sandbox = SolutionLibrary(memory), Sandbox()
         cross_check(origins, variants, sandbox)
-        writer, items = _opened(ledger, found, memory, header, inputs)
+        recording = Recording.opened(header, memory, "variants", ledger, found)
         bench = _Bench(library, sandbox, origins, rewrite_tokens)
-        done = {item.key for item in items}
+        done = recording.keys
         for item in bench.items([one for one in variants if one.key not in done]):
-            items.append(item)
-            if writer is not None:
-                writer.record_all([item])
-        summary = grading.variants(items)
-        if writer is not None:
-            writer.scores(summary)
-            writer.end()
-    rows = [grading.variants_row(item) for item in items]
-    whole = measured.result(header, items, under="summary")
-    return {**whole, "ledger_run": None if writer is None else writer.id, "rows": rows}
+            recording.add(item)
+        return {**recording.end(), "rows": [grading.variants_row(item) for item in recording.items]}
 
 
 def settings_of(
@@ -126,29 +119,12 @@ def cross_check(origins: Sequence[Origin], variants: Sequence[Variant], sandbox:
             raise GuaranteeViolated(f"{variant.key} has the answer of its original")
 
 
-def _opened(
-    ledger: Ledger | None, found: RecordedRun | None, memory: AgentMemory, header: dict[str, Any], inputs: bytes
-) -> tuple[Run | None, list[Item]]:
-    if ledger is None:
-        return None, []
-    if found is not None:
-        return ledger.resume(found), ledger.items(found)
-    fresh = ledger.begin(
-        grading.VARIANTS,
-        settings=header["settings"] | {"model": header["model"]},
-        inputs={"variants": inputs, "model": header["model_sha256"]},
-        fingerprints={"engine": memory.engine.fingerprint()},
-    )
-    return fresh, []
-
-
 class _Bench:
     def __init__(
         self, library: SolutionLibrary, sandbox: Sandbox, origins: Sequence[Origin], rewrite_tokens: int
     ) -> None:
-        self._library = library
         self._transfer = Transfer(library, sandbox, rewrite_tokens=rewrite_tokens)
-        self._known = {one.name: _deposited(library, sandbox, one) for one in origins}
+        self._known = {one.name: deposit(library, one.task(), one.source, sandbox, BY) for one in origins}
 
     def items(self, variants: Sequence[Variant]) -> Iterator[Item]:
         for number, variant in enumerate(variants, 1):
@@ -162,46 +138,29 @@ class _Bench:
         start = time.perf_counter()
         decision, source = self._transfer.route(task)
         ms = round((time.perf_counter() - start) * 1e3, 1)
-        given = {way.value: _outcome(*self._adapted(task, right, way)) for way in Way}
+        given = self._adapted(task, right)
         if source is None:
             ways: dict[str, Any] = {way.value: None for way in Way}
         elif source.name == right.name:
             ways = given
         else:
-            ways = {way.value: _outcome(*self._adapted(task, source, way)) for way in Way}
-        raw = {"raw_pick": decision.raw_pick, "pick": decision.pick, "scores": dict(list(decision.scores.items())[:4])}
+            ways = self._adapted(task, source)
         expected = {
             **{"block": right.name, "prompt": variant.prompt},
             **{"parameters": variant.parameters, "answer": variant.answer},
         }
-        return Item(variant.key, {**raw, "route_ms": ms, "ways": ways, "given": given}, expected)
+        return Item(variant.key, {**decided(decision), "route_ms": ms, "ways": ways, "given": given}, expected)
 
-    def _adapted(self, task: Any, source: Known, way: Way) -> tuple[Transferred, float]:
-        start = time.perf_counter()
-        return self._transfer.adapt(task, source, way), (time.perf_counter() - start) * 1e3
-
-
-def _deposited(library: SolutionLibrary, sandbox: Sandbox, one: Origin) -> Known:
-    task = one.task()
-    solution = solution_of(task, one.source, sandbox, BY)
-    library.keep(Kept(task=task, parameters=task.parameters), solution)
-    known = library.find(task.task_id)
-    if known is None or not known.can_transfer:
-        raise GuaranteeViolated(f"the solution of {one.name} cannot transfer: {solution.parametric}")
-    say(f"deposited {known.name}")
-    return known
-
-
-def _outcome(done: Transferred, ms: float) -> dict[str, Any]:
-    return {
-        "generated": None if done.turn is None else done.turn.text,
-        "parameters": done.parameters,
-        "answered": done.answered,
-        "answer": done.answer,
-        "reason": done.reason,
-        "tokens": 0 if done.turn is None else done.turn.tokens.generated,
-        "ms": round(ms, 1),
-    }
+    def _adapted(self, task: Task, source: Known) -> dict[str, Any]:
+        """What became of each way."""
+        found = {}
+        for way in Way:
+            start = time.perf_counter()
+            done = self._transfer.adapt(task, source, way)
+            ms = round((time.perf_counter() - start) * 1e3, 1)
+            tokens = 0 if done.turn is None else done.turn.tokens.generated
+            found[way.value] = {**outcome(done), "tokens": tokens, "ms": ms}
+        return found
 
 
 def check(result: dict[str, Any]) -> None:

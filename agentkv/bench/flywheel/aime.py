@@ -20,14 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench import measured
 from agentkv.bench.energy import metered
 from agentkv.bench.flywheel import grading
+from agentkv.bench.flywheel.recording import Recording
 from agentkv.bench.flywheel.variants import BY, written_programs
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import UsageError
-from agentkv.evidence import Item, Ledger, RecordedRun, Run
+from agentkv.evidence import Item, Ledger, RecordedRun
 from agentkv.flywheel import values
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.journal import attempt_record
@@ -101,45 +101,24 @@ def run(
     known |= {"seed": seed, "own_programs": own_programs}
     with AgentMemory(store, model, **(settings or {})) as memory:
         digest = memory.engine.info.sha256
-        result = origin(grading.AIME, model, digest, path.read_bytes(), started=started, **known, count=len(tasks))
-        run_, items = _opened(ledger, found, memory, result)
+        header = origin(grading.AIME, model, digest, path.read_bytes(), started=started, **known, count=len(tasks))
+        recording = Recording.opened(header, memory, "problems", ledger, found)
         sandbox = Sandbox()
         base = BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed)
         gate = Gate(base, sandbox, samples, agreement)
-        done = {item.key for item in items}
-        for item in _base(gate, [task for task in tasks if f"base/{task.id}" not in done], run_):
-            items.append(item)
-            run_.record_all([item])
+        done = recording.keys
+        for item in _base(gate, [task for task in tasks if f"base/{task.id}" not in done]):
+            recording.add(item)
         others = [*([FromFile.read(solutions)] if solutions else []), *solvers, *([written()] if own_programs else [])]
-        library = SolutionLibrary(memory)
-        items += _learned(library, sandbox, gate, tasks, items, others, run_)
-    chosen = [item.key.removeprefix("learned/") for item in items if item.key.startswith("learned/")]
-    for repeat in range(repeats if chosen else 0):
-        if f"recall/{repeat}" not in {item.key for item in items}:
-            item = _recalled(path, model, store, chosen, repeat, settings or {})
-            items.append(item)
-            run_.record_all([item])
-    summary = grading.aime(items)
-    run_.scores(summary)
-    run_.end()
-    return {**measured.result(result, items, under="summary"), "ledger_run": run_.id}
+        _learn(Flywheel(SolutionLibrary(memory), sandbox, replace(gate, samples=0), others), tasks, recording)
+    learned = [item.key.removeprefix("learned/") for item in recording.items if item.key.startswith("learned/")]
+    for repeat in range(repeats if learned else 0):
+        if f"recall/{repeat}" not in recording.keys:
+            recording.add(_recalled(path, model, store, learned, repeat, settings or {}))
+    return recording.end()
 
 
-def _opened(
-    ledger: Ledger, found: RecordedRun | None, memory: AgentMemory, result: dict[str, Any]
-) -> tuple[Run, list[Item]]:
-    if found is not None:
-        return ledger.resume(found), ledger.items(found)
-    fresh = ledger.begin(
-        grading.AIME,
-        settings=result["settings"] | {"model": result["model"]},
-        inputs={"problems": result["inputs_sha256"], "model": result["model_sha256"]},
-        fingerprints={"engine": memory.engine.fingerprint()},
-    )
-    return fresh, []
-
-
-def _base(gate: Gate, tasks: Sequence[Task], writer: Run) -> Iterator[Item]:
+def _base(gate: Gate, tasks: Sequence[Task]) -> Iterator[Item]:
     for number, task in enumerate(tasks, 1):
         attempts: list[dict[str, Any]] = []
 
@@ -159,31 +138,21 @@ def _base(gate: Gate, tasks: Sequence[Task], writer: Run) -> Iterator[Item]:
         say(f"base, {number} of {len(tasks)}: {task.id}: {own.agreeing} of {own.samples} agree, {own.tokens} tokens")
 
 
-def _learned(
-    library: SolutionLibrary,
-    sandbox: Sandbox,
-    gate: Gate,
-    tasks: Sequence[Task],
-    items: Sequence[Item],
-    solvers: Sequence[Solver],
-    writer: Run,
-) -> list[Item]:
+def _learn(wheel: Flywheel, tasks: Sequence[Task], recording: Recording) -> None:
     """The first eight that the base never solves and that a solver has a verified program for."""
-    base = {item.key.removeprefix("base/"): item for item in items if item.key.startswith("base/")}
-    have = {item.key for item in items if item.key.startswith("learned/")}
-    wheel = Flywheel(library, sandbox, replace(gate, samples=0), solvers)
-    new: list[Item] = []
+    base = {item.key: item.raw["attempts"] for item in recording.items if item.key.startswith("base/")}
+    have = {key for key in recording.keys if key.startswith("learned/")}
     for task in tasks:
-        if len(have) + len(new) >= LIBRARY:
+        if len(have) >= LIBRARY:
             break
-        solved = any(attempt["verdict"] == "verified" for attempt in base[task.id].raw["attempts"])
-        if solved or f"learned/{task.id}" in have:
+        key = f"learned/{task.id}"
+        solved = any(attempt["verdict"] == "verified" for attempt in base[f"base/{task.id}"])
+        if solved or key in have:
             continue
         learned = wheel.learn(task)
         if learned.state in ("deposited", "known"):
-            new.append(Item(f"learned/{task.id}", learned.plain()))
-            writer.record_all(new[-1:])
-    return new
+            have.add(key)
+            recording.add(Item(key, learned.plain()))
 
 
 def _recalled(

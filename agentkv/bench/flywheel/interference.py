@@ -59,10 +59,8 @@ def run(
         AgentMemory(Path(temporary) / "store", model, **(settings or {})) as memory,
     ):
         library, sandbox = SolutionLibrary(memory), Sandbox()
-        names = fill(library, families, sandbox)
-        known = {entry.name: entry for entry in library.live()}
-        ordered = [known[names[family.name]] for family in families]
-        texts = [block_text(entry.kept.task, entry.kept.parameters, entry.solution) for entry in ordered]
+        known = fill(library, families, sandbox)
+        texts = [block_text(entry.kept.task, entry.kept.parameters, entry.solution) for entry in known.values()]
         memory.deposit_text(ALL, "\n".join(texts))
         digest = memory.engine.info.sha256
         how = {"per_family": per_family, "quote": quote}
@@ -80,7 +78,7 @@ def run(
                 )
             items = []
             for number, instance in enumerate(instances, 1):
-                item = _item(library, sandbox, instance, known[names[instance.family]], quote)
+                item = _item(library, sandbox, instance, known[instance.family], quote)
                 items.append(item)
                 say(f"{number} of {len(instances)}, {item.key}")
                 if writer is not None:
@@ -99,7 +97,7 @@ def _item(library: SolutionLibrary, sandbox: Sandbox, instance: Instance, right:
         turn = library.memory.ask(parameters_question(instance.prompt), skill=name, grammar=bound, max_new=FILL_TOKENS)
         raw[key] = {"generated": turn.text, **_ran(sandbox, right, turn), "tokens": turn.tokens.model_dump()}
     expected = {"family": instance.family, "block": right.name, "prompt": instance.prompt, "answer": instance.answer}
-    return Item(f"{instance.family}/{instance.number}", raw, expected)
+    return Item(instance.key, raw, expected)
 
 
 def _ran(sandbox: Sandbox, right: Known, turn: Turn) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from agentkv.bench.flywheel.families import Family
 from agentkv.bench.report import say
 from agentkv.errors import GuaranteeViolated
 from agentkv.flywheel.kept import Kept
-from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance, Solution
@@ -33,17 +32,21 @@ def solution_of(task: Task, source: str, sandbox: Sandbox, solver: str) -> Solut
     )
 
 
-def fill(library: SolutionLibrary, families: Iterable[Family], sandbox: Sandbox) -> dict[str, Any]:
-    """One instance of each family; the block's name by family."""
-    names: dict[str, str] = {}
-    for family in families:
-        task = family.instances("library", 1)[0].task(checked=True)
-        kept = Kept(task=task, parameters=task.parameters)
-        solution = solution_of(task, family.program, sandbox, "written for this benchmark")
-        library.keep(kept, solution)
-        known = library.find(task.task_id)
-        if known is None or not known.can_transfer:
-            raise GuaranteeViolated(f"the solution of {family.name} cannot transfer: {solution.parametric}")
-        names[family.name] = known.name
-        say(f"deposited {known.name}")
-    return names
+def deposit(library: SolutionLibrary, task: Task, source: str, sandbox: Sandbox, solver: str) -> Known:
+    """The program as the live solution of the task, to be adapted to others. Raises GuaranteeViolated."""
+    solution = solution_of(task, source, sandbox, solver)
+    library.keep(Kept(task=task, parameters=task.parameters), solution)
+    known = library.find(task.task_id)
+    if known is None or not known.can_transfer:
+        raise GuaranteeViolated(f"the solution of {task.id} cannot transfer: {solution.parametric}")
+    say(f"deposited {known.name}")
+    return known
+
+
+def fill(library: SolutionLibrary, families: Iterable[Family], sandbox: Sandbox) -> dict[str, Known]:
+    """The solution of one instance of each family, by family."""
+    by = "written for this benchmark"
+    return {
+        family.name: deposit(library, family.instances("library", 1)[0].task(checked=True), family.program, sandbox, by)
+        for family in families
+    }

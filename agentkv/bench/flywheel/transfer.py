@@ -10,7 +10,6 @@ are used here only.
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench import measured
 from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.families import FAMILIES, Family, Instance
 from agentkv.bench.flywheel.families.base import Part
 from agentkv.bench.flywheel.library import fill
+from agentkv.bench.flywheel.recording import Recording, decided, outcome
 from agentkv.bench.report import now, origin, say
-from agentkv.evidence import Item, Ledger, RecordedRun, Run
+from agentkv.evidence import Item, Ledger, RecordedRun
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.transfer import Transfer, Transferred, Way
@@ -58,55 +57,27 @@ def run(
     started = now()
     instances = [item for family in families for item in family.instances(part, per_family)]
     inputs = canonical_json([[item.prompt, item.parameters, item.answer] for item in instances])
-    how: dict[str, Any] = {"per_family": per_family, "part": part, "direct": direct, "typed": typed}
-    how |= {"embedder": embedder, "families": [family.name for family in families]}
+    how = settings_of(families, per_family, part, direct, typed, embedder)
     with (
         tempfile.TemporaryDirectory(prefix="agentkv-families-") as temporary,
         AgentMemory(store or Path(temporary) / "store", model, embedder=embedder, **(settings or {})) as memory,
     ):
-        result = origin(grading.FAMILIES, model, memory.engine.info.sha256, inputs, started=started, **how)
+        header = origin(grading.FAMILIES, model, memory.engine.info.sha256, inputs, started=started, **how)
         bench = _Bench(SolutionLibrary(memory), Sandbox(), families, per_family if direct is None else direct, typed)
-        with contextlib.ExitStack() as held:
-            writer, items = _opened(held, ledger, found, memory, result, inputs)
-            result["ledger_run"] = None if writer is None else writer.id
-            done = {item.key for item in items}
-            for item in bench.items([one for one in instances if _key(one) not in done]):
-                items.append(item)
-                if writer is not None:
-                    writer.record_all([item])
-            summary = grading.families(items)
-            if writer is not None:
-                writer.scores(summary)
-                writer.end()
-    whole = measured.result(result, items, under="summary")
-    return {**whole, "rows": [grading.families_row(item) for item in items]}
+        recording = Recording.opened(header, memory, "instances", ledger, found)
+        done = recording.keys
+        for item in bench.items([one for one in instances if one.key not in done]):
+            recording.add(item)
+        return {**recording.end(), "rows": [grading.families_row(item) for item in recording.items]}
 
 
-def _opened(
-    held: contextlib.ExitStack,
-    ledger: Ledger | None,
-    found: RecordedRun | None,
-    memory: AgentMemory,
-    result: dict[str, Any],
-    inputs: bytes,
-) -> tuple[Run | None, list[Item]]:
-    if ledger is None:
-        return None, []
-    if found is not None:
-        return ledger.resume(found), ledger.items(found)
-    return (
-        ledger.begin(
-            grading.FAMILIES,
-            settings=result["settings"] | {"model": result["model"]},
-            inputs={"instances": inputs, "model": result["model_sha256"]},
-            fingerprints={"engine": memory.engine.fingerprint()},
-        ),
-        [],
-    )
-
-
-def _key(instance: Instance) -> str:
-    return f"{instance.family}/{instance.number}"
+def settings_of(
+    families: Sequence[Family], per_family: int, part: Part, direct: int | None, typed: bool, embedder: str | None
+) -> dict[str, Any]:
+    """What names a run, so that it can be gone on with."""
+    names = [family.name for family in families]
+    how = {"per_family": per_family, "part": part, "direct": direct, "typed": typed, "embedder": embedder}
+    return {**how, "families": names}
 
 
 class _Bench:
@@ -115,8 +86,7 @@ class _Bench:
     ) -> None:
         self._library, self._direct, self._typed = library, direct, typed
         self._transfer = Transfer(library, sandbox, ways=(Way.FILL,))
-        self._names = fill(library, families, sandbox)
-        self._known = {known.name: known for known in library.live()}
+        self._known = fill(library, families, sandbox)
 
     def items(self, instances: Sequence[Instance]) -> Iterator[Item]:
         for number, instance in enumerate(instances, 1):
@@ -126,35 +96,34 @@ class _Bench:
             yield item
 
     def _item(self, instance: Instance) -> Item:
-        task, name = instance.task(checked=False), self._names[instance.family]
+        task, right = instance.task(checked=False), self._known[instance.family]
         start = time.perf_counter()
         decision, source = self._transfer.route(task)
         routed_ms = (time.perf_counter() - start) * 1e3
         done = None if source is None else self._transfer.adapt(task, source, Way.FILL)
         ms = (time.perf_counter() - start) * 1e3
-        right = self._known[name]
-        given = done if source is right else self._transfer.adapt(task, right, Way.FILL)
+        given = (
+            done if source is not None and source.name == right.name else self._transfer.adapt(task, right, Way.FILL)
+        )
         typed = replace(self._transfer, quote=False).adapt(task, right, Way.FILL) if self._typed else None
         tokens = None if done is None or done.turn is None else done.turn.tokens
         raw = {
-            "raw_pick": decision.raw_pick,
-            "pick": decision.pick,
-            "scores": dict(list(decision.scores.items())[:4]),
-            **_outcome(done),
-            "given": _outcome(given),
-            "typed": None if typed is None else _outcome(typed),
+            **decided(decision),
+            **outcome(done),
+            "given": outcome(given),
+            "typed": None if typed is None else outcome(typed),
             "substituted": self._transfer.adapt(task, right, Way.SUBSTITUTE).answer,
             "direct": self._directly(instance, given),
             "ms": {"route": round(routed_ms, 1), "all": round(ms, 1)},
         }
         expected = {
             "family": instance.family,
-            "block": name,
+            "block": right.name,
             "prompt": instance.prompt,
             "parameters": instance.parameters,
             "answer": instance.answer,
         }
-        return Item(_key(instance), raw, expected, None if tokens is None else tokens.model_dump())
+        return Item(instance.key, raw, expected, None if tokens is None else tokens.model_dump())
 
     def _directly(self, instance: Instance, given: Transferred | None) -> dict[str, Any] | None:
         if instance.number >= self._direct or given is None or given.turn is None:
@@ -163,18 +132,6 @@ class _Bench:
         question = DIRECTLY.format(prompt=instance.prompt)
         turn = self._library.memory.ask(question, skill=None, max_new=budget)
         return {"text": turn.text, "budget": budget, "tokens": turn.tokens.generated, "finish": turn.finish}
-
-
-def _outcome(done: Transferred | None) -> dict[str, Any]:
-    if done is None:
-        return {"generated": None, "parameters": None, "answered": False, "answer": None, "reason": "no block"}
-    return {
-        "generated": None if done.turn is None else done.turn.text,
-        "parameters": done.parameters,
-        "answered": done.answered,
-        "answer": done.answer,
-        "reason": done.reason,
-    }
 
 
 def check(result: dict[str, Any]) -> None:

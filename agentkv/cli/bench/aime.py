@@ -104,6 +104,6 @@ def _show(result: dict[str, Any]) -> None:
         f"\ntokens: {summary['base_tokens']:,} for the base, {summary['recurrence_tokens']:,} for "
         f"{count(len(summary['library']), 'recalled problem')} ({duration(1e3 * summary['recurrence_seconds'])})"
     )
-    joules = [summary["base_joules"], *summary["recurrence_joules"][:1]]
-    say(f"energy: {told(joules[0])} for the base, {told(joules[-1] if len(joules) > 1 else None)} to recall")
+    recall = next(iter(summary["recurrence_joules"]), None)
+    say(f"energy: {told(summary['base_joules'])} for the base, {told(recall)} to recall")
     say(f"{count(summary['repeats'], 'repeat')}, {'equal' if summary['repeats_equal'] else 'NOT equal'} each time")

@@ -38,8 +38,7 @@ def families(
     if embedder is not None:
         options.fetch_model(embedder)
     opened = options.open_ledger(ledger)
-    how: dict[str, Any] = {"per_family": per_family, "part": "held-out", "direct": direct, "typed": typed}
-    how |= {"embedder": embedder, "families": [family.name for family in chosen]}
+    how = bench.settings_of(chosen, per_family, "held-out", direct, typed, embedder)
     result = bench.run(
         model,
         per_family=per_family,

@@ -10,8 +10,6 @@ from agentkv.cli import options
 from agentkv.cli.bench import common
 from agentkv.cli.output import say, table
 
-_SMALL = ("aime25-0", "aime25-2", "aime25-5", "aime25-12")
-
 
 def variants(
     model: options.Model = "qwen2.5-coder-1.5b",
@@ -40,7 +38,7 @@ def variants(
     opened = options.open_ledger(ledger)
     names = [name.strip() for name in origins.split(",") if name.strip()] if origins is not None else []
     if not names and small:
-        names = list(_SMALL)
+        names = list(bench.SMALL)
     if not names and opened is not None:
         from agentkv.evidence.appending import FILE
 

@@ -61,7 +61,7 @@ def test_every_value_is_quoted_and_offered(one: Origin) -> None:
     slots = slots_of(task.prompt, task.parameters)
     assert all(slot.kind == "number" for slot in slots)
     for variant in one.variants(2):
-        assert can_be_filled(slots, variant.prompt)
+        assert can_be_filled(slots, Mentions(variant.prompt))
         for slot in slots:
             found = [json.loads(offer.json) for offer in offers(slot, Mentions(variant.prompt))]
             assert variant.parameters[slot.name] in found

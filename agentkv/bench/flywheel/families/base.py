@@ -32,6 +32,11 @@ class Instance:
     parameters: dict[str, Any]
     answer: Any
 
+    @property
+    def key(self) -> str:
+        """By which it is known in records."""
+        return f"{self.family}/{self.number}"
+
     def task(self, *, checked: bool) -> Task:
         """As a task; with ``checked`` it carries its parameters and its truth, as a library's task does."""
         if not checked:

@@ -1,0 +1,86 @@
+"""How the flywheel's benchmarks record: a run that is begun or gone on with, and what is told of a task.
+
+Knows results and ledgers; refuses to know what is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from agentkv.bench import measured
+from agentkv.evidence import Item, Ledger, RecordedRun, Run
+from agentkv.flywheel.transfer import Transferred
+from agentkv.memory import AgentMemory
+from agentkv.records import Decision
+
+_BEST = 4
+
+
+@dataclass
+class Recording:
+    """A benchmark's items, those of before it broke off included. ``run``: in the ledger, if there is one."""
+
+    header: dict[str, Any]
+    run: Run | None
+    items: list[Item]
+
+    @classmethod
+    def opened(
+        cls,
+        header: dict[str, Any],
+        memory: AgentMemory,
+        inputs: str,
+        ledger: Ledger | None,
+        found: RecordedRun | None,
+    ) -> Recording:
+        """A new run of ``header``, whose inputs are called ``inputs``, or ``found``, which is gone on with."""
+        if ledger is None:
+            return cls(header, None, [])
+        if found is not None:
+            return cls(header, ledger.resume(found), ledger.items(found))
+        run = ledger.begin(
+            header["benchmark"],
+            settings=header["settings"] | {"model": header["model"]},
+            inputs={inputs: header["inputs_sha256"], "model": header["model_sha256"]},
+            fingerprints={"engine": memory.engine.fingerprint()},
+        )
+        return cls(header, run, [])
+
+    @property
+    def keys(self) -> set[str]:
+        """What is done."""
+        return {item.key for item in self.items}
+
+    def add(self, item: Item) -> None:
+        """On record at once."""
+        self.items.append(item)
+        if self.run is not None:
+            self.run.record_all([item])
+
+    def end(self) -> dict[str, Any]:
+        """The whole result; its summary is what the run reports."""
+        result = measured.result(self.header, self.items, under="summary")
+        if self.run is not None:
+            self.run.scores(result["summary"])
+            self.run.end()
+        return {**result, "ledger_run": None if self.run is None else self.run.id}
+
+
+def decided(decision: Decision) -> dict[str, Any]:
+    """A decision, of whose scores only the best are kept."""
+    best = dict(list(decision.scores.items())[:_BEST])
+    return {"raw_pick": decision.raw_pick, "pick": decision.pick, "scores": best}
+
+
+def outcome(done: Transferred | None) -> dict[str, Any]:
+    """What became of an attempt; None where there was no block."""
+    if done is None:
+        return {"generated": None, "parameters": None, "answered": False, "answer": None, "reason": "no block"}
+    return {
+        "generated": None if done.turn is None else done.turn.text,
+        "parameters": done.parameters,
+        "answered": done.answered,
+        "answer": done.answer,
+        "reason": done.reason,
+    }
