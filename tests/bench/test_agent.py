@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from agentkv import FakeEngine
 from agentkv.bench import agent as bench
 from agentkv.bench.agent import arms, conversation, script, secrets, threads
+from agentkv.bench.agent.deep import SKILL, begun
 from agentkv.bench.scorers import agent as scored
 from agentkv.cli import app
 from agentkv.cli.bench import agent as command
@@ -96,10 +97,34 @@ def test_reading_everything_gives_the_same_logits_in_the_turns_that_were_measure
     assert result["against"][arms.REREAD]["answers_equal"] == {"k": 3, "n": 3}
 
 
+def test_deepagents_reads_the_manual_behind_the_first_message_and_only_once(result: dict[str, Any]) -> None:
+    deep = result["arms"][arms.DEEP]
+    manual = result["manual_tokens"]
+    first, *later = deep["rows"]
+    assert first["evaluated"] > manual  # its prompt and tools are restored, the manual is read in the turn
+    assert deep["prepare"]["prompt"] < first["prompt"] - manual
+    for before, row in zip(deep["rows"], later, strict=False):
+        assert row["evaluated"] == row["prompt"] - before["prompt"]
+
+
+def test_what_deepagents_sends_is_its_own(tmp_path: Path) -> None:
+    sent = begun("RF-DUP is the code.\n", tmp_path)
+    names = [tool["function"]["name"] for tool in sent.tools]
+    assert {"read_file", "get_order"} <= set(names)
+    assert f"/skills/{SKILL}/SKILL.md" in sent.system.text
+    call, read = sent.read
+    assert call.tool_calls[0]["name"] == "read_file"
+    assert "RF-DUP is the code." in read.text
+    messages = script.messages("RF-DUP is the code.\n", script.exchanges(1))
+    assert sent.messages(messages) == [sent.system, messages[1], call, read, *messages[2:]]
+    assert sent.messages(script.messages("m", [])) == [sent.system, script.messages("m", [])[1]]
+
+
 def test_an_arm_that_cannot_run_says_why(result: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fake engine" in result["arms"][arms.PLAIN]["skipped"]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "not installed" in str(arms.why_skipped(arms.DISK, "smollm2-135m"))
+    assert "not installed" in str(arms.why_skipped(arms.DEEP, arms.FAKE))
     assert arms.why_skipped(arms.AGENTKV, "smollm2-135m") is None
 
 

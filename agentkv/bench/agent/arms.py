@@ -21,28 +21,33 @@ from typing import Any, Protocol
 from agentkv.bench.agent.script import TOOLS
 from agentkv.errors import UsageError
 
-AGENTKV, REREAD = "agentkv", "reread"
+AGENTKV, REREAD, DEEP = "agentkv", "reread", "deepagents"
 PLAIN, RAM, DISK = "llamacpp", "llamacpp-ram", "llamacpp-disk"
-ARMS = (AGENTKV, PLAIN, RAM, DISK, REREAD)
-USUAL = (AGENTKV, PLAIN, DISK, REREAD)
+ARMS = (AGENTKV, PLAIN, RAM, DISK, DEEP, REREAD)
+USUAL = (AGENTKV, PLAIN, DISK, DEEP, REREAD)
 """The arms of a run that names none. In one conversation LlamaRAMCache saves what the live context holds as well."""
 LABELS = {
     AGENTKV: "ChatAgentKV, keep",
     PLAIN: "ChatLlamaCpp",
     RAM: "ChatLlamaCpp, LlamaRAMCache",
     DISK: "ChatLlamaCpp, LlamaDiskCache",
+    DEEP: "ChatAgentKV, keep, as deepagents' skills send it",
     REREAD: "ChatAgentKV that reads the manual as tokens, keeping nothing",
 }
-SURVIVING = (AGENTKV, DISK)
-"""Arms whose states outlive a process, so that the manual can have been read in an earlier conversation."""
+SURVIVING = (AGENTKV, DISK, DEEP)
+"""Arms whose states outlive a process, so that what begins each conversation can have been read in an earlier one."""
 SAMPLED = (REREAD,)
 """Arms that read everything in each turn: measured in some turns only."""
+ROOM = {DEEP: 8192}
+"""Tokens of context that an arm takes beyond the plan's: deepagents' own prompt and tools."""
 FAKE = "fake"
 _RIVAL = "langchain_community"
 
 
 def why_skipped(arm: str, model: str) -> str | None:
     """Why this arm cannot be run here, or None."""
+    if arm == DEEP and importlib.util.find_spec("deepagents") is None:
+        return "deepagents is not installed (pip install deepagents)"
     if arm not in (PLAIN, RAM, DISK):
         return None
     if model == FAKE:
@@ -63,7 +68,7 @@ class Arm(Protocol):
 class AgentKVArm:
     """``ChatAgentKV``; with ``reads`` it restores nothing and keeps nothing, with the same token ids."""
 
-    def __init__(self, payload: dict[str, Any], *, reads: bool) -> None:
+    def __init__(self, payload: dict[str, Any], *, reads: bool = False, tools: Sequence[Any] = TOOLS) -> None:
         from langchain_agentkv import ChatAgentKV
 
         from agentkv.memory import AgentMemory
@@ -77,7 +82,7 @@ class AgentKVArm:
         engine = open_engine(payload["model"], payload["window"], payload["threads"])
         memory = (Rereading if reads else AgentMemory)(payload["folder"], engine, prefix="")
         self._form = memory.call_form
-        self._chat = ChatAgentKV(memory=memory, skill=None, temperature=0, keep=not reads).bind_tools(TOOLS)
+        self._chat = ChatAgentKV(memory=memory, skill=None, temperature=0, keep=not reads).bind_tools(tools)
 
     def ask(self, messages: Sequence[Any], max_new: int) -> dict[str, Any]:
         start = time.perf_counter()
@@ -107,6 +112,24 @@ class AgentKVArm:
         calls = [ToolCall(call["name"], json.dumps(call["args"], ensure_ascii=False)) for call in answer.tool_calls]
         cut = [str(call["args"]).removeprefix("cut: ") for call in answer.invalid_tool_calls]
         return " ".join([answer.text, self._form.text(calls), *cut]).strip()
+
+
+class DeepAgentsArm(AgentKVArm):
+    """``ChatAgentKV`` as deepagents' skills use it: the manual is read by a tool, in each conversation anew.
+
+    What is kept of an earlier conversation is deepagents' prompt and tools; the manual stands behind the user's first
+    message. The call that reads it is the script's, so the tokens that a model would spend on it are not counted.
+    """
+
+    def __init__(self, payload: dict[str, Any]) -> None:
+        from agentkv.bench.agent.deep import begun
+
+        folder = Path(payload["folder"])
+        self._begun = begun(payload["manual"], folder / "files")
+        super().__init__({**payload, "folder": folder / "store"}, tools=self._begun.tools)
+
+    def ask(self, messages: Sequence[Any], max_new: int) -> dict[str, Any]:
+        return {**super().ask(self._begun.messages(list(messages)), max_new), "deepagents": self._begun.version}
 
 
 class LlamaCppArm:
@@ -201,6 +224,8 @@ def open_arm(payload: dict[str, Any]) -> Arm:
     name = payload["arm"]
     if name in (AGENTKV, REREAD):
         return AgentKVArm(payload, reads=name == REREAD)
+    if name == DEEP:
+        return DeepAgentsArm(payload)
     if name in (PLAIN, RAM, DISK):
         return LlamaCppArm(payload, None if name == PLAIN else name)
     raise UsageError(f"{name!r} is no arm; there are: {', '.join(ARMS)}")

@@ -70,7 +70,7 @@ def run(
     said = [asdict(turn) for turn in script.exchanges(plan.turns)]
     inputs = canonical_json([manual, script.ROLE, list(script.TOOLS), said])
     header = origin("agent", model, digest, inputs, started=started, part="conversation", **asdict(plan))
-    payload = {"model": model, "manual": manual, "turns": plan.turns, "window": plan.window, "threads": plan.threads}
+    payload = {"model": model, "manual": manual, "turns": plan.turns, "threads": plan.threads}
     found: dict[str, Any] = {}
     for name in chosen:
         reason = arms.why_skipped(name, model)
@@ -79,7 +79,8 @@ def run(
             continue
         key = sha256(canonical_json([header["inputs_sha256"], digest, asdict(plan), name]))
         known = _kept(work, name, key)
-        found[name] = known or _arm(name, {**payload, "arm": name, "folder": str(folder / name)}, plan)
+        own = {"arm": name, "folder": str(folder / name), "window": plan.window + arms.ROOM.get(name, 0)}
+        found[name] = known or _arm(name, {**payload, **own}, plan)
         if known is None and work is not None:
             work.mkdir(parents=True, exist_ok=True)
             (work / f"{name}.json").write_bytes(orjson.dumps({"key": key, "arm": found[name]}))
@@ -158,7 +159,7 @@ def _arm(name: str, payload: dict[str, Any], plan: Plan) -> dict[str, Any]:
     try:
         return _measured(name, payload, plan)
     except WorkerFailed as error:
-        if name in (arms.AGENTKV, arms.REREAD):
+        if name in (arms.AGENTKV, arms.DEEP, arms.REREAD):
             raise
         return {"skipped": f"it failed: {error.message}"}
 

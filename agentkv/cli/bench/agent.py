@@ -36,7 +36,7 @@ def agent(
         typer.Option(
             metavar="NAME",
             show_default="all but llamacpp-ram",
-            help="Of agentkv, llamacpp, llamacpp-ram, llamacpp-disk, reread; repeat for more.",
+            help="Of agentkv, llamacpp, llamacpp-ram, llamacpp-disk, deepagents, reread; repeat for more.",
         ),
     ] = None,
     work: Annotated[
