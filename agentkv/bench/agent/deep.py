@@ -23,7 +23,7 @@ _LIMIT = 1000
 
 @dataclass(frozen=True)
 class Begun:
-    """``system``: deepagents' own; ``read``: the call that reads the manual and its result; ``tools``: OpenAI's form."""
+    """``system``: deepagents' own. ``read``: the call that reads the manual, and its result. ``tools``: OpenAI's form."""
 
     system: Any
     read: tuple[Any, Any]
@@ -63,10 +63,11 @@ def _recorder(path: str) -> Any:
     from langchain_core.messages import AIMessage
     from langchain_core.outputs import ChatGeneration, ChatResult
     from langchain_core.utils.function_calling import convert_to_openai_tool
+    from pydantic import Field
 
     class Recorder(BaseChatModel):
-        requests: list[list[Any]] = []
-        tools: list[dict[str, Any]] = []
+        requests: list[list[Any]] = Field(default_factory=list)
+        tools: list[dict[str, Any]] = Field(default_factory=list)
 
         @property
         def _llm_type(self) -> str:
