@@ -84,7 +84,7 @@ LAYERS = {
     "blocks": 3, "checkpoints": 3, "turn": 4, "router": 4, "skills": 3,
     "memory": 5, "threads": 5,
     "packs": 6, "flywheel": 6, "documents": 6, "evidence": 6,
-    "bench": 7, "cli": 8,
+    "bench": 7, "cli": 8, "__main__": 9,
 }  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_turns_in_any_order_are_those_of_a_fresh_memory(tmp_path: Path, smollm2:
 def test_ctrl_c_in_a_deposit_ends_it_at_once_and_the_next_command_works(tmp_path: Path) -> None:
     text = tmp_path / "long.txt"
     text.write_text("\n".join(TEXTS) * 4)
-    command = [sys.executable, "-m", "agentkv.cli", "deposit", str(text), "--store", str(tmp_path / "store")]
+    command = [sys.executable, "-m", "agentkv", "deposit", str(text), "--store", str(tmp_path / "store")]
     # A shell that runs this in the background has SIGINT ignored, and children inherit that.
     process = subprocess.Popen(
         command,
@@ -104,5 +104,5 @@ def test_ctrl_c_in_a_deposit_ends_it_at_once_and_the_next_command_works(tmp_path
     assert time.monotonic() - asked < 5
     assert "interrupted" in errors
     assert not list((tmp_path / "store").rglob("*.tmp"))
-    after = [sys.executable, "-m", "agentkv.cli", "verify", "--store", str(tmp_path / "store")]
+    after = [sys.executable, "-m", "agentkv", "verify", "--store", str(tmp_path / "store")]
     assert subprocess.run(after, capture_output=True, check=False).returncode == 0

@@ -219,7 +219,7 @@ def _questions(store: BlockStore, count: int, i: int, manifest: Manifest) -> dic
         return decision.pick is None and not decision.left_out and nothing.seen == count
 
     def command() -> bool:
-        line = [sys.executable, "-m", "agentkv.cli", "list", "--json", "--store", str(store.root)]
+        line = [sys.executable, "-m", "agentkv", "list", "--json", "--store", str(store.root)]
         done = subprocess.run(line, stdout=subprocess.PIPE, check=True)
         sizes = [one["own_bytes"] or 0 for one in orjson.loads(done.stdout)["blocks"]]
         return len(sizes) == count and min(sizes) > 0

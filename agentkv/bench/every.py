@@ -62,7 +62,7 @@ def run(
     *,
     tell: Callable[[str], None] = lambda line: None,
     progress: Callable[[str], None] = lambda line: None,
-    command: Sequence[str] = (sys.executable, "-m", "agentkv.cli", "bench"),
+    command: Sequence[str] = (sys.executable, "-m", "agentkv", "bench"),
 ) -> list[Outcome]:
     """Every job in turn. ``tell`` gets a line before and after each, ``progress`` what the job itself says.
 

@@ -132,7 +132,7 @@ def _answers(arguments: list[str], as_json: bool) -> Iterator[Iterator[dict[str,
 
     home = str(Path(agentkv.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "agentkv.cli", "_demo-ask", "--json", *arguments]
+    command = [sys.executable, "-P", "-m", "agentkv", "_demo-ask", "--json", *arguments]
     # Its stderr goes through a file: two processes must not draw on one terminal line.
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(

@@ -82,7 +82,7 @@ def run_command(step: Step) -> Outcome:
     kept = {name: value for name, value in os.environ.items() if name not in _FROM_OUTSIDE}
     with tempfile.TemporaryDirectory(prefix="agentkv-replay-") as folder:
         out = Path(folder) / "result.json"
-        command = [sys.executable, "-m", "agentkv.cli", *step.arguments, "--out", str(out)]
+        command = [sys.executable, "-m", "agentkv", *step.arguments, "--out", str(out)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, env=kept)
         result = orjson.loads(out.read_bytes()) if out.exists() else None
     return {"exit_code": done.returncode, "result": result}

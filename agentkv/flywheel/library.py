@@ -53,7 +53,7 @@ class Known:
     @property
     def name(self) -> str:
         """The name of its block."""
-        return block_name(self.kept, self.solution)
+        return block_name(self.kept)
 
     @property
     def slots(self) -> list[Slot]:
@@ -67,10 +67,13 @@ class Known:
         return isinstance(self.solution.candidate, Program) and parametric is not None and parametric.transferable
 
 
-def block_name(kept: Kept, solution: Solution) -> str:
-    """``solution/<the task's id>-<digits of the solution's>``."""
+def block_name(kept: Kept) -> str:
+    """``solution/<what its owner calls the task>-<digits of what it is>``: the model reads it when it routes.
+
+    Nothing of the solution is in it. A proof holds times, so its digits would differ from run to run, and scores too.
+    """
     plain = re.sub(r"[^\w.-]+", "-", kept.task.id).strip("-")[:60] or "task"
-    return f"{PREFIX}{plain}-{solution.solution_id[:8]}"
+    return f"{PREFIX}{plain}-{kept.task.task_id[:8]}"
 
 
 class SolutionLibrary:

@@ -22,7 +22,7 @@ COMMANDS = [
 
 
 def agentkv(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agentkv.cli", *arguments]
+    command = [sys.executable, "-m", "agentkv", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
@@ -132,7 +132,7 @@ class TestProcess:
         assert result.stderr.startswith("error: ")
 
     def test_a_reader_that_has_gone(self, filled: Run) -> None:
-        command = [sys.executable, "-m", "agentkv.cli", "list"]
+        command = [sys.executable, "-m", "agentkv", "list"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stderr is not None

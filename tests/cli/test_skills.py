@@ -360,7 +360,7 @@ def test_what_watch_says_of_an_event(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.skipif(os.name == "nt", reason="no SIGINT for a child there")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_watch_tells_each_event_and_ends_cleanly(run: Run, skills: Path, store: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "agentkv.cli", "skills", "watch", str(skills), "--json"]
+    command = [sys.executable, "-m", "agentkv", "skills", "watch", str(skills), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

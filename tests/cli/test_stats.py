@@ -211,7 +211,7 @@ def test_the_quarantine(filled: Run, store: Path) -> None:
 def test_an_output_that_cannot_be_written_is_one_line_and_46(filled: Run, store: Path, command: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "agentkv.cli", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "agentkv", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 46
     (line,) = done.stderr.splitlines()
@@ -219,6 +219,6 @@ def test_an_output_that_cannot_be_written_is_one_line_and_46(filled: Run, store:
 
 
 def test_an_output_that_is_closed_is_nobodys(filled: Run, store: Path) -> None:
-    command = f"{shlex.quote(sys.executable)} -m agentkv.cli stats --json >&-"
+    command = f"{shlex.quote(sys.executable)} -m agentkv stats --json >&-"
     done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -112,6 +112,20 @@ def test_a_baked_in_solution_is_never_routed_to(tmp_path: Path, strong: Sandbox)
         assert (decision.pick, known) == (None, None)
 
 
+def test_scores_are_those_of_every_run_of_the_same_task_and_program(tmp_path: Path, strong: Sandbox) -> None:
+    """A model reads the names of blocks when it routes, so no proof's times may be in them."""
+    found = []
+    for name in ("one", "two"):
+        with memory(tmp_path / name, lambda prompt: PARAMETERS) as held:
+            library = filled(held, strong)
+            (known,) = library.live()
+            decision, _ = Transfer(library, strong).route(boxes())
+            found.append((known.solution.solution_id, known.name, decision.scores))
+    (first, *told), (second, *again) = found
+    assert first != second
+    assert told == again
+
+
 def test_an_empty_library_routes_to_nothing(tmp_path: Path, box: Sandbox) -> None:
     with memory(tmp_path, lambda prompt: "") as held:
         assert Transfer(SolutionLibrary(held), box).route(boxes())[1] is None

@@ -23,7 +23,7 @@ _LIMIT = 1000
 
 @dataclass(frozen=True)
 class Begun:
-    """``system``: deepagents' own. ``read``: the call that reads the manual, and its result. ``tools``: OpenAI's form."""
+    """``system``: deepagents' own. ``read``: the call of the manual, and its result. ``tools``: in OpenAI's form."""
 
     system: Any
     read: tuple[Any, Any]

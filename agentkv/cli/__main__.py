@@ -1,6 +1,0 @@
-"""``python -m agentkv.cli``: the same as the command ``agentkv``."""
-
-from agentkv.cli import main
-
-if __name__ == "__main__":
-    main()
