@@ -49,6 +49,20 @@ class Deposit:
     ms: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A state in RAM, and the digest under which it was put there: a block may have been stored anew since."""
+
+    state: State
+    state_sha256: str
+
+
+def _state_of(manifest: Manifest, cached: object) -> State | None:
+    if isinstance(cached, _Held) and cached.state_sha256 == manifest.state_sha256:
+        return cached.state
+    return None
+
+
 class Blocks:
     """The blocks of one engine in one store. Calls hold the engine's lock. ``tracing`` makes the spans."""
 
@@ -214,7 +228,7 @@ class Blocks:
         created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments}, replace=foreign)
         if foreign:
             self.store.forget_import(identity)
-        self.store.cache.put(identity, state, state.blob.nbytes)
+        self.hold(manifest, state)
         watch.lap("store")
         return Deposit(manifest, created, watch.ms)
 
@@ -253,14 +267,22 @@ class Blocks:
 
     def state(self, manifest: Manifest) -> State:
         """The block's state, from the RAM cache or from disk. Raises CorruptBlock, MissingSegment, StoreReadError."""
-        cached = self.store.cache.get(manifest.block_id)
-        if isinstance(cached, State):
+        cached = _state_of(manifest, self.store.cache.get(manifest.block_id))
+        if cached is not None:
             return cached
         assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
         self.store.read(manifest, assembly.place)
         state = State(self.tokens_of(manifest), manifest.layout, assembly.blob)
-        self.store.cache.put(manifest.block_id, state, state.blob.nbytes)
+        self.hold(manifest, state)
         return state
+
+    def hold(self, manifest: Manifest, state: State) -> None:
+        """Keep in RAM what ``manifest`` says the state is."""
+        self.store.cache.put(manifest.block_id, _Held(state, manifest.state_sha256), state.blob.nbytes)
+
+    def held(self, manifest: Manifest) -> State | None:
+        """The very state that ``manifest`` describes, if it is in RAM; not counted as a use of it."""
+        return _state_of(manifest, self.store.cache.peek(manifest.block_id))
 
     # --- a prompt in parts ------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -149,8 +150,15 @@ class Checkpoints:
         self._require_trust(ids, cancellation)
         ends = list(accumulate(map(len, parts)))
         ranges = [cut for part, end in zip(parts, ends, strict=True) for cut in blobs.cuts(end - len(part), end)]
-        segments = blobs.cut(state.blob, state.layout, len(state.tokens), ranges)
-        self._require_same_again(state, segments)
+        before = self._before(ids[:-1])
+        if before is None:
+            whole = blobs.cut(state.blob, state.layout, len(state.tokens), ranges)
+            segments, new = [ref for ref, _ in whole], {ref.sha256: data for ref, data in whole}
+            put_together = _cut_and_whole(state, whole)
+        else:
+            segments, new = blobs.cut_behind(state, ranges, before)
+            put_together = state  # what was taken over was put together to these bytes before
+        digest = self._require_same_again(state, put_together)
         manifest = Manifest(
             block_id=ids[-1],
             parent_id=ids[-2] if len(ids) > 1 else None,
@@ -158,14 +166,17 @@ class Checkpoints:
             tokens=parts[-1],
             n_tokens=len(state.tokens),
             layout=state.layout,
-            segments=tuple(ref for ref, _ in segments),
-            state_sha256=sha256(state.blob.data),
+            segments=tuple(segments),
+            state_sha256=digest,
             exactness=Exactness.EXACT_BY_CONFIG,
             probe=None,
         )
-        raw = {ref.sha256: data for ref, data in segments}
-        created = self._store.put(manifest, raw, ancestors=self._ancestors(parts, ids, ends))
-        self._store.cache.put(ids[-1], state, state.blob.nbytes)
+
+        def source(ref: SegmentRef) -> blobs.Blob:
+            return new[ref.sha256] if ref.sha256 in new else blobs.piece_of(state, ref)
+
+        created = self._store.put(manifest, source, ancestors=self._ancestors(parts, ids, ends))
+        self._blocks.hold(manifest, state)
         return created
 
     def _is_there(self, identity: str) -> bool:
@@ -191,12 +202,25 @@ class Checkpoints:
         if self._refused is not None:
             raise NotKept(self._refused)
 
-    def _require_same_again(self, state: State, segments: list[tuple[SegmentRef, blobs.Blob]]) -> None:
-        self._engine.clear()
-        self._engine.restore(_cut_and_whole(state, segments))
-        again = self._engine.capture()
-        if not np.array_equal(again.blob, state.blob):
-            raise NotKept("its state, restored, was not captured again as the same bytes")
+    def _before(self, ids: Sequence[str]) -> blobs.Cut | None:
+        """The longest of these blocks whose state is in RAM, where it was put whole: segments need not be made anew."""
+        for identity in reversed(ids):
+            manifest = self._store.manifest(identity)
+            state = None if manifest is None else self._blocks.held(manifest)
+            if manifest is not None and state is not None:
+                return blobs.Cut(state, manifest.segments)
+        return None
+
+    def _require_same_again(self, state: State, put_together: State) -> str:
+        """SHA-256 of the state, which is taken beside. Raises NotKept."""
+        with ThreadPoolExecutor(1) as beside:
+            digest = beside.submit(sha256, state.blob.data)
+            self._engine.clear()
+            self._engine.restore(put_together)
+            again = self._engine.capture()
+            if not np.array_equal(again.blob, state.blob):
+                raise NotKept("its state, restored, was not captured again as the same bytes")
+            return digest.result()
 
     def _ancestors(self, parts: Sequence[Ids], ids: Sequence[str], ends: Sequence[int]) -> list[Ancestor]:
         return [

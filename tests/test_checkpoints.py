@@ -182,6 +182,45 @@ def test_a_checkpoint_is_exact_by_config_and_its_parents_are_known(memory: Agent
     assert not memory.store.check().findings
 
 
+def test_what_is_kept_does_not_depend_on_what_is_in_ram(tmp_path: Path) -> None:
+    """With the state before in RAM only new rows are cut and hashed; the store has the same bytes."""
+    said = [
+        Message("user", "How many letters? " * 30),
+        Message("assistant", "540 letters"),
+        Message("user", "And now?"),
+    ]
+    found = []
+    for name in ("ram", "none"):
+        memory = AgentMemory(tmp_path / name, FakeEngine(replies=reply))
+        kept = []
+        for n in (1, 3):
+            kept.append(memory.store.verify(memory.ask(said[:n], skill=None, keep=True).checkpoint or ""))
+            if name == "none":
+                memory.store.cache.clear()
+        found.append(kept)
+    assert found[0] == found[1]
+
+
+def test_a_state_in_ram_is_that_of_its_manifest_or_not_used(memory: AgentMemory) -> None:
+    manifest = memory.deposit_text("shop", "Open from 9 to 5.").manifest
+    state = memory.blocks.held(manifest)
+    assert state is not None
+    another = manifest.model_copy(update={"state_sha256": "ab" * 32})
+    assert memory.blocks.held(another) is None
+    memory.blocks.hold(another, state)
+    assert memory.blocks.held(manifest) is None
+    assert memory.blocks.state(manifest) is not state
+
+
+def test_a_segment_lost_meanwhile_is_written_again(memory: AgentMemory) -> None:
+    first = memory.store.verify(memory.ask("How many letters?", skill=None, keep=True).checkpoint or "")
+    for ref in first.segments:
+        memory.store.segments.remove(ref.sha256)
+    said = [Message("user", "How many letters?"), Message("assistant", "17 letters"), Message("user", "And now?")]
+    turn = memory.ask(said, skill=None, keep=True)
+    assert memory.store.verify(turn.checkpoint or "").n_tokens > first.n_tokens
+
+
 def test_nothing_is_kept_unasked(memory: AgentMemory) -> None:
     turn = memory.ask("How many letters?", skill=None)
     assert (turn.checkpoint, turn.deposited, turn.not_kept) == (None, 0, None)

@@ -358,19 +358,72 @@ def cut(blob: Blob, layout: StateLayout, n_tokens: int, ranges: list[tuple[int, 
     """
     segments = []
     for index, section in enumerate(layout.sections):
-        if section.kind != "attention":
-            offset = next(at for at, item in _walk(layout, n_tokens) if item is section)
-            piece = blob[offset : offset + section.fixed_bytes].copy()
-            segments.append((reference(index, 0, n_tokens, piece, _fixed_width(section)), piece))
-            continue
-        runs = [run for run in _runs(layout, n_tokens) if run.section == index]
-        for start, stop in ranges:
-            piece = np.concatenate([_slice(blob, run, n_tokens, start, stop).reshape(-1) for run in runs])
-            segments.append((reference(index, start, stop, piece, element_bytes(section)), piece))
+        for start, stop in ranges if section.kind == "attention" else [(0, n_tokens)]:
+            data = _piece(blob, layout, n_tokens, index, start, stop)
+            segments.append((reference(index, start, stop, data, _width(section)), data))
     return segments
 
 
-def _fixed_width(section: Section) -> int:
+def piece_of(state: State, ref: SegmentRef) -> Blob:
+    """The bytes of one segment of a state."""
+    return _piece(state.blob, state.layout, len(state.tokens), ref.section, ref.start, ref.stop)
+
+
+def _piece(blob: Blob, layout: StateLayout, n_tokens: int, index: int, start: int, stop: int) -> Blob:
+    section = layout.sections[index]
+    if section.kind == "attention":
+        runs = [run for run in _runs(layout, n_tokens) if run.section == index]
+        return np.concatenate([_slice(blob, run, n_tokens, start, stop).reshape(-1) for run in runs])
+    offset = next(at for at, item in _walk(layout, n_tokens) if item is section)
+    return blob[offset : offset + section.fixed_bytes].copy()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A state and how it is cut already: ``segments`` give its bytes."""
+
+    state: State
+    segments: tuple[SegmentRef, ...]
+
+
+def cut_behind(state: State, ranges: list[tuple[int, int]], before: Cut) -> tuple[list[SegmentRef], dict[str, Blob]]:
+    """Like :func:`cut`, for a state that begins with ``before``'s tokens; by digest, the bytes of new segments only.
+
+    A segment of ``before`` is taken over where its rows are compared and found the same bytes: they are neither copied
+    nor hashed. Under a sliding window they are not all, since rows that were visible there are masked here.
+    """
+    layout, n_tokens = state.layout, len(state.tokens)
+    old = {(ref.section, ref.start, ref.stop): ref for ref in before.segments if before.state.layout == layout}
+    refs: list[SegmentRef] = []
+    new: dict[str, Blob] = {}
+    for index, section in enumerate(layout.sections):
+        is_cut = section.kind == "attention"
+        for start, stop in ranges if is_cut else [(0, n_tokens)]:
+            ref = old.get((index, start, stop)) if is_cut else None
+            if ref is None or not _are_same_rows(state, before.state, index, start, stop):
+                data = _piece(state.blob, layout, n_tokens, index, start, stop)
+                ref = reference(index, start, stop, data, _width(section))
+                new[ref.sha256] = data
+            refs.append(ref)
+    return refs, new
+
+
+def _are_same_rows(state: State, other: State, index: int, start: int, stop: int) -> bool:
+    pairs = zip(_runs(state.layout, len(state.tokens)), _runs(other.layout, len(other.tokens)), strict=True)
+    return all(
+        np.array_equal(
+            _slice(state.blob, mine, len(state.tokens), start, stop),
+            _slice(other.blob, theirs, len(other.tokens), start, stop),
+        )
+        for mine, theirs in pairs
+        if mine.section == index
+    )
+
+
+def _width(section: Section) -> int:
+    """The width by which a segment is split into byte planes."""
+    if section.kind == "attention":
+        return element_bytes(section)
     return 4 if section.kind == "recurrent" else 1
 
 

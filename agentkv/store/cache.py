@@ -56,6 +56,12 @@ class StateCache(Generic[T]):
             self._entries.move_to_end(key)
             return found[0]
 
+    def peek(self, key: Hashable) -> T | None:
+        """The object if it is here; neither a use of it nor counted."""
+        with self._lock:
+            found = self._entries.get(key)
+            return None if found is None else found[0]
+
     def put(self, key: Hashable, value: T, n_bytes: int) -> bool:
         """Keep ``value``, whose size is ``n_bytes``, dropping the least recently used until it fits.
 

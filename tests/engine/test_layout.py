@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from agentkv.engine import layout as blobs
+from agentkv.engine.base import State
 from agentkv.engine.fake import LAYOUT, FakeEngine
 from agentkv.errors import InvalidState
 from agentkv.records import SegmentRef
@@ -25,6 +26,40 @@ def test_parse_finds_the_layout_and_cut_and_assembly_are_inverse(n: int) -> None
     for ref, raw in reversed(blobs.cut(blob, LAYOUT, n, blobs.cuts(0, n))):
         assembly.place(ref, raw)
     assert np.array_equal(assembly.blob, blob)
+
+
+def state_of(n: int) -> State:
+    engine = FakeEngine()
+    engine.extend([i % 250 for i in range(n)])
+    return engine.capture()
+
+
+@pytest.mark.parametrize(("before", "n"), [(1, 2), (40, 60), (40, 300), (63, 64), (256, 257), (300, 700)])
+def test_a_state_behind_a_known_one_is_cut_as_it_would_be_alone(before: int, n: int) -> None:
+    old, new = state_of(before), state_of(n)
+    known = blobs.Cut(old, tuple(ref for ref, _ in blobs.cut(old.blob, LAYOUT, before, blobs.cuts(0, before))))
+    ranges = blobs.cuts(0, before) + blobs.cuts(before, n)
+    alone = blobs.cut(new.blob, LAYOUT, n, ranges)
+    refs, made = blobs.cut_behind(new, ranges, known)
+    assert refs == [ref for ref, _ in alone]
+    for ref, data in alone:
+        assert np.array_equal(blobs.piece_of(new, ref), data)
+        assert ref.sha256 not in made or np.array_equal(made[ref.sha256], data)
+    taken = {ref.sha256 for ref in refs} - set(made)
+    assert taken  # rows that no window masks are the same
+    assert taken <= {ref.sha256 for ref in known.segments}
+
+
+def test_a_segment_whose_rows_differ_is_not_taken_over() -> None:
+    old, new = state_of(300), state_of(400)
+    known = blobs.Cut(old, tuple(ref for ref, _ in blobs.cut(old.blob, LAYOUT, 300, blobs.cuts(0, 300))))
+    ranges = blobs.cuts(0, 300) + blobs.cuts(300, 400)
+    run = blobs._runs(LAYOUT, 400)[0]
+    blobs._slice(new.blob, run, 400, 299, 300)[...] ^= 1
+    refs, made = blobs.cut_behind(new, ranges, known)
+    assert refs == [ref for ref, _ in blobs.cut(new.blob, LAYOUT, 400, ranges)]
+    assert (run.section, 0, 256) in {(ref.section, ref.start, ref.stop) for ref in refs if ref.sha256 not in made}
+    assert (run.section, 256, 300) in {(ref.section, ref.start, ref.stop) for ref in refs if ref.sha256 in made}
 
 
 def test_every_structure_byte_is_checked() -> None:
