@@ -16,9 +16,11 @@ from agentkv.bench.flywheel.families.base import TOLERANCE
 from agentkv.evidence.records import Item
 from agentkv.evidence.scoring import scorer
 from agentkv.figures import share
+from agentkv.flywheel import values
 from agentkv.flywheel.values import same
 
 FAMILIES, INTERFERENCE, AIME, VARIANTS = "bench families", "bench interference", "bench aime", "bench variants"
+NEGATIVES = "bench negatives"
 WAYS = ("fill", "rewrite", "substitute")
 _NUMBER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?")
 
@@ -185,3 +187,28 @@ def variants(items: Sequence[Item]) -> dict[str, Any]:
         "tokens": tokens,
         "missed": {way: [row["variant"] for row in rows if not row["answered"][way]] for way in WAYS},
     }
+
+
+@scorer(NEGATIVES, 1)
+def negatives(items: Sequence[Item]) -> dict[str, Any]:
+    """The figures of ``agentkv bench negatives``; answers behind the procedure and without it are judged again."""
+
+    def under(part: str) -> list[Item]:
+        return [item for item in items if item.key.startswith(f"{part}/")]
+
+    def right(part: str) -> int:
+        return sum(_is_value(item.raw["generated"], item.expected["answer"]) for item in under(part))
+
+    told = next(item.raw for item in items if item.key == "procedure")
+    return {
+        "easy": [{"id": item.key.removeprefix("easy/"), **item.raw} for item in under("easy")],
+        "procedure": {"without": right("without"), "behind": right("behind"), "n": len(under("without")), **told},
+        "baked": [{"id": item.key.removeprefix("baked/"), **item.raw} for item in under("baked")],
+    }
+
+
+def _is_value(text: str, expected: Any) -> bool:
+    try:
+        return is_same(values.decode(text), expected)
+    except ValueError:
+        return False

@@ -9,12 +9,15 @@ only restates its answer: the same.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import measured
+from agentkv.bench.flywheel import grading
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated
+from agentkv.evidence import Item
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary
@@ -61,29 +64,50 @@ def run(model: str, *, small: bool = False, settings: dict[str, Any] | None = No
         sandbox = Sandbox()
         inputs = canonical_json([EASY, SUMS, HARMFUL, CARGO, sorted(BAKED.items())])
         digest = memory.engine.info.sha256
-        result = origin("bench negatives", model, digest, inputs, started=started, small=small)
-        baked = [_baked(memory, sandbox, name, source) for name, source in BAKED.items()]
-        procedure = _procedure(memory)
-        easy = _easy(memory, sandbox, EASY[:2] if small else EASY)
-    return {**result, "easy": easy, "procedure": procedure, "baked": baked}
+        header = origin(grading.NEGATIVES, model, digest, inputs, started=started, small=small)
+        records = _Records()
+        for name, source in BAKED.items():
+            records.record(f"baked/{name}", _baked(memory, sandbox, name, source))
+        _procedure(memory, records)
+        _easy(memory, sandbox, EASY[:2] if small else EASY, records)
+    return measured.result(header, records.items)
 
 
-def _easy(memory: AgentMemory, sandbox: Sandbox, asked: Sequence[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    wheel = Flywheel(SolutionLibrary(memory), sandbox, Gate(BestOfN(memory, n=3, max_new=256), sandbox))
-    rows = []
+class _Records:
+    """What the flywheel writes down, in memory."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+
+    def record(
+        self,
+        key: str,
+        raw: Any,
+        *,
+        expected: Any = None,
+        tokens: Mapping[str, int] | None = None,
+        figures: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.items.append(
+            Item(key, raw, expected, dict(tokens) if tokens else None, dict(figures) if figures else None)
+        )
+
+
+def _easy(memory: AgentMemory, sandbox: Sandbox, asked: Sequence[tuple[str, str, int]], records: _Records) -> None:
+    gate = Gate(BestOfN(memory, n=3, max_new=256), sandbox)
+    wheel = Flywheel(SolutionLibrary(memory), sandbox, gate, recorder=records)
     for name, prompt, answer in asked:
         learned = wheel.learn(Task(id=name, prompt=prompt, check=Truth(answer=answer)))
-        rows.append({"id": name, "state": learned.state, "reason": learned.reason, "tokens": learned.tokens})
+        found = {"state": learned.state, "reason": learned.reason, "tokens": learned.tokens}
+        records.record(f"easy/{name}", found, expected={"answer": answer})
         say(f"{name}: {learned.state}: {learned.reason}")
-    return rows
 
 
-def _procedure(memory: AgentMemory) -> dict[str, Any]:
+def _procedure(memory: AgentMemory, records: _Records) -> None:
     tasks = [Task(id=name, prompt=prompt, check=Truth(answer=answer)) for name, prompt, answer in SUMS]
-    found = ProcedureTrial(memory).try_text("adding", HARMFUL, tasks)
+    found = ProcedureTrial(memory, records).try_text("adding", HARMFUL, tasks)
     say(f"the harmful procedure: {found.reason}")
-    stored = memory.routing.find("adding") is not None
-    return {"without": found.without, "behind": found.behind, "n": found.n, "reason": found.reason, "kept": stored}
+    records.record("procedure", {"reason": found.reason, "kept": memory.routing.find("adding") is not None})
 
 
 def _baked(memory: AgentMemory, sandbox: Sandbox, name: str, source: str) -> dict[str, Any]:
@@ -105,7 +129,6 @@ def _baked(memory: AgentMemory, sandbox: Sandbox, name: str, source: str) -> dic
     known = library.find(task.task_id)
     decision, source_ = library.route(LIKE_IT)
     row = {
-        "id": name,
         "verdict": found.proof.verdict.value,
         "live": known is not None,
         "transferable": parametric.transferable,

@@ -14,14 +14,17 @@ def negatives(
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,
+    ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
     """Where the flywheel has nothing to give: solved tasks, a harmful procedure, baked-in solutions."""
+    from agentkv.bench.flywheel import grading
     from agentkv.bench.flywheel import negatives as bench
 
     options.fetch_model(model)
+    recorded = common.begin(ledger, grading.NEGATIVES, {"model": model, "small": small})
     result = bench.run(model, small=small, settings={"window": 2048, "threads": threads})
-    common.end(result, out, as_json, _show, bench.check)
+    common.end(result, out, as_json, _show, bench.check, recorded)
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -76,6 +76,13 @@ def test_negatives_are_found(tmp_path: Path) -> None:
     assert rows["baked-answer"]["ignored"] == ["crates", "kg"]
     assert not result["procedure"]["kept"]
     negatives.check(result)
+    assert result["procedure"]["n"] == len(negatives.SUMS)
+    assert [row["id"] for row in result["easy"]] == [name for name, *_ in negatives.EASY]
+    assert measured.rescore(result) == []
+    said = next(record for record in result["raw"] if record["key"].startswith("without/"))
+    answer = str(said["expected"]["answer"])
+    said["raw"]["generated"] = "no number" if said["raw"]["generated"].strip() == answer else answer
+    assert measured.rescore(result) == ["procedure"]
     with pytest.raises(GuaranteeViolated):
         negatives.check({**result, "baked": [{**rows["baked-half"], "transferable": True}]})
 
