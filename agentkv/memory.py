@@ -98,7 +98,7 @@ class AgentMemory:
         self._prompts = PromptBuilder(self.engine)
         own = _alike(settings) if isinstance(router_model, str | Path) else {}
         router = None if router_model is None else _open_engine(router_model, own)
-        meaning = open_embedder(embedder)
+        self.embedder = meaning = open_embedder(embedder)
         self._opened: list[Any] = [
             opened
             for given, opened in ((model, self.engine), (router_model, router), (embedder, meaning))

@@ -21,6 +21,7 @@ from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
     from agentkv.engine.base import Engine
+    from agentkv.engine.embed import Embedder as EmbedsTexts
     from agentkv.engine.settings import EngineSettings
     from agentkv.evidence import Ledger as EvidenceLedger
     from agentkv.memory import AgentMemory
@@ -81,7 +82,7 @@ Embedder = Annotated[
         "--embedder",
         metavar="NAME|PATH",
         envvar="AGENTKV_EMBEDDER",
-        help="A model of meaning for the router, such as all-minilm-l6-v2.",
+        help="A model of meaning beside the words, such as all-minilm-l6-v2.",
     ),
 ]
 RouterModel = Annotated[
@@ -199,6 +200,22 @@ def open_memory(
             held.callback(router.close)
         with AgentMemory(opened, engine, embedder=_embedder(meaning), router_model=router) as memory:
             yield memory
+
+
+@contextlib.contextmanager
+def open_embedder(name: str | None) -> Iterator[EmbedsTexts | None]:
+    """An embedder alone, fetched and opened; None for none."""
+    from agentkv.engine.embed import LlamaEmbedder
+    from agentkv.engine.embed import open_embedder as opened
+
+    if name is not None:
+        fetch_model(name)
+    embedder = opened(_embedder(name))
+    try:
+        yield embedder
+    finally:
+        if isinstance(embedder, LlamaEmbedder):
+            embedder.close()
 
 
 def _embedder(name: str | None) -> Any:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentkv.documents.index import RANK_CONSTANT, Index, Match, passages_of
 from agentkv.documents.reading import Reader
@@ -20,8 +22,9 @@ from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 
-Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]
-"""Vectors of texts, one each, all of one length; the first text is the question."""
+Embed = Callable[[Sequence[str]], Sequence[Sequence[float]] | NDArray[np.floating[Any]]]
+"""Vectors of texts, one each, all of one length; the first text is the question. An embedder's:
+``agentkv.router.vectors.Vectors(embedder).of``, which makes each text's vector once."""
 
 _EMBED_POOL = 15
 """Windows whose passages are embedded for a question. On the tuned half of ``agentkv bench questions`` fusing 10 to 60

@@ -133,6 +133,8 @@ def test_find(added: Run) -> None:
     assert added("docs", "find", " ").exit_code == 2
     ranked = record(added("docs", "find", "returns open", "--rerank", 3, "--model", "fake", "--json"))["hits"]
     assert {hit["method"] for hit in ranked} == {"likelihood"}
+    fused = record(added("docs", "find", "returns open", "--embedder", "fake", "--json"))["hits"]
+    assert {hit["method"] for hit in fused} == {"bm25+embedding"}
 
 
 def test_ask(added: Run, folder: Path) -> None:
@@ -145,6 +147,8 @@ def test_ask(added: Run, folder: Path) -> None:
         assert not attempt["read_now"]
     shown = added("docs", "ask", "How long are returns accepted?", "-k", 1)
     assert "tokens:" in shown.stderr
+    meant = record(added("docs", "ask", "How long are returns accepted?", "--embedder", "fake", "--json"))
+    assert meant["attempts"][0]["method"] == "bm25+embedding"
     assert added("docs", "ask", "zzzz").stdout == "no window has any of these words\n"
 
 

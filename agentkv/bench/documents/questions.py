@@ -22,7 +22,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.hashing import canonical_json, sha256
 from agentkv.memory import AgentMemory
+from agentkv.router.vectors import Vectors
 
 FILE = Path(__file__).parents[1] / "data" / "documents" / "questions.jsonl"
 MODEL = "qwen2.5-coder-1.5b"
@@ -243,9 +243,8 @@ def _opened_embedder(name: str | None) -> Iterator[Embed | None]:
     if opened is None:
         yield None
         return
-    one = cache(lambda text: opened.embed([text])[0])
     try:
-        yield lambda texts: [one(text) for text in texts]
+        yield Vectors(opened).of
     finally:
         if isinstance(opened, LlamaEmbedder):
             opened.close()

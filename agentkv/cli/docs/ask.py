@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, place
+from agentkv.cli.docs.common import DEFAULT, Corpus, by_meaning, hit_record, place
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, duration, finish, say, tell
 from agentkv.cli.progress import status
@@ -33,6 +33,7 @@ def ask(
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of the answer, its quote apart.")] = 48,
     corpus: Corpus = DEFAULT,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -45,10 +46,22 @@ def ask(
     from agentkv.documents import Corpus as Opened
 
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
-    with options.open_memory(store, model, settings) as memory, cancelled_by_ctrl_c() as cancellation:
+    with (
+        options.open_memory(store, model, settings, embedder=embedder) as memory,
+        cancelled_by_ctrl_c() as cancellation,
+    ):
         opened = Opened(memory, corpus)
+        embed = by_meaning(memory.embedder)
         with status("asking"):
-            reply = opened.ask(question, k, votes=votes, rerank_from=rerank, max_new=max_new, cancellation=cancellation)
+            reply = opened.ask(
+                question,
+                k,
+                votes=votes,
+                rerank_from=rerank,
+                embed=embed,
+                max_new=max_new,
+                cancellation=cancellation,
+            )
     finish(_record(corpus, reply), as_json, lambda: _show(reply))
 
 

@@ -1,4 +1,4 @@
-"""``agentkv docs find``: the windows that fit a question. Loads a model only to rerank."""
+"""``agentkv docs find``: the windows that fit a question. Loads a language model only to rerank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, open_shelf, place
+from agentkv.cli.docs.common import DEFAULT, Corpus, by_meaning, hit_record, open_shelf, place
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import finish, one_line, say
 from agentkv.errors import UsageError
@@ -28,6 +28,7 @@ def find(
     ] = 0,
     corpus: Corpus = DEFAULT,
     model: options.ModelFilter = None,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -36,28 +37,39 @@ def find(
     gpu_layers: options.GpuLayers = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Find the windows that fit a question best, by full-text search."""
+    """Find the windows that fit a question best, by full-text search and, with an embedder, by meaning."""
     from agentkv.documents import find as find_windows
 
     if not question.strip():
         raise UsageError("the question is empty")
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     if rerank:
-        hits = _reranked(store, model or options.DEFAULT_MODEL, settings, corpus, question, k, rerank)
+        hits = _reranked(store, model or options.DEFAULT_MODEL, settings, corpus, question, k, rerank, embedder)
     else:
-        with open_shelf(store, corpus, model) as (_, shelf, _):
-            hits = find_windows(shelf, question, k)
+        with open_shelf(store, corpus, model) as (_, shelf, _), options.open_embedder(embedder) as opened:
+            hits = find_windows(shelf, question, k, embed=by_meaning(opened))
     record: dict[str, Any] = {"corpus": corpus, "question": question, "hits": [hit_record(hit) for hit in hits]}
     finish(record, as_json, lambda: _show(hits))
 
 
 def _reranked(
-    store: Path | None, model: str, settings: EngineSettings, corpus: str, question: str, k: int, rerank: int
+    store: Path | None,
+    model: str,
+    settings: EngineSettings,
+    corpus: str,
+    question: str,
+    k: int,
+    rerank: int,
+    embedder: str | None,
 ) -> list[Hit]:
     from agentkv.documents import Corpus as Opened
 
-    with options.open_memory(store, model, settings) as memory, cancelled_by_ctrl_c() as cancellation:
-        return Opened(memory, corpus).find(question, k, rerank_from=rerank, cancellation=cancellation)
+    with (
+        options.open_memory(store, model, settings, embedder=embedder) as memory,
+        cancelled_by_ctrl_c() as cancellation,
+    ):
+        embed = by_meaning(memory.embedder)
+        return Opened(memory, corpus).find(question, k, rerank_from=rerank, embed=embed, cancellation=cancellation)
 
 
 def _show(hits: list[Hit]) -> None:
