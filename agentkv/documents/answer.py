@@ -1,9 +1,10 @@
 """Answers with evidence: each window is asked alone, quotes a sentence of itself, and the quote is checked.
 
-A turn behind a window: the question; the answer, freely, in one line; then the model has to go on with one of the
-window's own sentences (``quote.py``), where those that share words with question and answer have a start. Of the
-sentence no more is read than it takes to tell it from the others. A window whose answer is "not stated" is passed, and
-the next one is tried. Several answers are combined by votes over their words; states are never put together.
+A turn behind a window: the question; a draft of the answer, freely, in one line; then the model has to go on with one
+of the window's own sentences (``quote.py``), where those that share words with question and draft have a start. Of the
+sentence no more is read than it takes to tell it from the others. A window whose draft is "not stated" is passed, and
+the next one is tried. The answer is then said once more, in a few words, from that sentence alone (``brief.py``).
+Several answers are combined by votes over their words; states are never put together.
 
 Not guaranteed: that a small model picks the right sentence, or knows that a window does not hold the answer. What is
 guaranteed of a reply is that its quote stands at the byte range given, in the file as it was added.
@@ -16,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentkv.documents.brief import Said, said_in_a_line
 from agentkv.documents.index import query_terms
 from agentkv.documents.locate import Hit
 from agentkv.documents.quote import NOT_STATED, Sentence, choose, normalised, sentences, shares_of
@@ -23,14 +25,16 @@ from agentkv.documents.readable import readable
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
-from agentkv.engine.base import Cancellation, Engine, Logits
-from agentkv.engine.generate import check_window, generate
+from agentkv.engine.base import Cancellation
+from agentkv.engine.generate import check_window
 from agentkv.records import TokenCounts
 
 SHARED_WORDS = 12.0
-"""Nats for a sentence that holds all words of question and answer, in proportion for one that holds some."""
-EVIDENCE, END = '\nThe passage says: "', '"\n'
+"""Nats for a sentence that holds all words of the question, in proportion for one that holds some; for the draft's
+words half of that, since a draft may be nonsense. Of 35 needles gemma-3-270m quotes 35 so, 32 with both in one."""
+EVIDENCE, END = '\n"', '"\n'
 _NOT_STATED = re.compile(rf"\b{NOT_STATED}\b", re.IGNORECASE)
+_LEAD_CHARS = 40
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|about)\s+")
 
 
@@ -56,8 +60,9 @@ class Evidence:
 class Attempt:
     """One window that was asked. ``answer`` and ``evidence`` are None where it said that it is not stated.
 
-    ``confidence``: the probability of its choice among the sentences of the window. ``tokens.generated`` counts steps
-    at which the model was asked; sentences it had no choice about are prefilled. ``kept``: whether it is stored now.
+    ``draft``: what was said before the sentence was chosen. ``confidence``: the probability of that choice among the
+    sentences of the window. ``tokens.generated`` counts steps at which the model was asked; sentences it had no choice
+    about are prefilled. ``kept``: whether the window is stored now.
     """
 
     hit: Hit
@@ -69,6 +74,7 @@ class Attempt:
     answer_ms: float
     read_now: bool
     kept: bool
+    draft: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,17 +111,21 @@ def ask_window(
     with reader.live(hit.document, hit.window, question, cancellation) as live:
         restored_at, decoded = time.perf_counter(), engine.counters.decoded
         logits = engine.extend(prompt.turn, cancellation)
-        answer, generated = said_in_a_line(engine, logits, prompt.stops, max_new, cancellation)
+        draft, generated = said_in_a_line(engine, logits, prompt.stops, max_new, cancellation)
         choice = None
-        if quotable and answer and not _NOT_STATED.search(answer):
+        if quotable and not _NOT_STATED.search(draft):
             logits = engine.extend(cue, cancellation)
             texts = [item.text + END for item in quotable]
-            bonus = _bonus(f"{question} {answer}", quotable, shared_words)
+            bonus = _bonus(question, draft, quotable, shared_words)
             choice = choose(engine, logits, texts, bonus, cancellation, whole=False)
         prefilled = engine.counters.decoded - decoded - max(0, generated - 1)  # the last one said is not read
         restored = live.manifest.n_tokens if live.manifest is not None else 0
     evidence = None if choice is None else _evidence(reader.shelf, hit, quotable[choice.index])
     steps = generated + (0 if choice is None else choice.asked)
+    said = None
+    if choice is not None:
+        said = reader.brief.say(question, _with_lead(quotable, choice.index), max_new, cancellation)
+    answer = draft if said is None else said.text or draft
     reused = live.kept and not live.created
     reader.memory.blocks.count(
         "window",
@@ -127,14 +137,25 @@ def ask_window(
     )
     return Attempt(
         hit=hit,
-        answer=answer if evidence is not None else None,
+        answer=answer or None if evidence is not None else None,
         evidence=evidence,
         confidence=0.0 if choice is None else choice.probability,
-        tokens=TokenCounts(restored=restored, prefilled=prefilled, generated=steps),
+        tokens=_sum(TokenCounts(restored=restored, prefilled=prefilled, generated=steps), said),
         restore_ms=(restored_at - begun) * 1e3,
         answer_ms=(time.perf_counter() - restored_at) * 1e3,
         read_now=live.created,
         kept=live.kept,
+        draft=draft,
+    )
+
+
+def _sum(tokens: TokenCounts, said: Said | None) -> TokenCounts:
+    if said is None:
+        return tokens
+    return TokenCounts(
+        restored=tokens.restored + said.restored,
+        prefilled=tokens.prefilled + said.prefilled,
+        generated=tokens.generated + said.generated,
     )
 
 
@@ -147,18 +168,17 @@ def _quotable(hit: Hit) -> list[Sentence]:
     return list(found.values())
 
 
-def _bonus(question: str, quotable: Sequence[Sentence], nats: float) -> list[float]:
-    """A start for sentences that share the words of question and answer."""
-    shares = shares_of(query_terms(question), [item.text for item in quotable])
-    return [nats * share for share in shares]
+def _bonus(question: str, draft: str, quotable: Sequence[Sentence], nats: float) -> list[float]:
+    """A start for sentences that share words of the question and of the draft."""
+    asked, said = (shares_of(query_terms(text), [item.text for item in quotable]) for text in (question, draft))
+    return [nats * (one + other / 2) for one, other in zip(asked, said, strict=True)]
 
 
-def said_in_a_line(
-    engine: Engine, logits: Logits, stops: Sequence[str], max_new: int, cancellation: Cancellation | None = None
-) -> tuple[str, int]:
-    """What the model says behind the live context, freely, up to the end of a line; and how many tokens that took."""
-    pieces = list(generate(engine, logits, max_new=max_new, stop=(*stops, "\n"), cancellation=cancellation))
-    return "".join(piece.text for piece in pieces).strip(), sum(piece.token is not None for piece in pieces)
+def _with_lead(quotable: Sequence[Sentence], index: int) -> str:
+    """A sentence behind the term or heading that it explains, if such a short one stands right before it."""
+    before = quotable[index - 1].text if index else ""
+    is_lead = 0 < len(before) <= _LEAD_CHARS and not before.endswith((".", "!", "?", ";", ","))
+    return f"{before.rstrip(':')}: {quotable[index].text}" if is_lead else quotable[index].text
 
 
 # --- the evidence ---------------------------------------------------------------------------------

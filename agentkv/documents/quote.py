@@ -166,11 +166,13 @@ def _tree(engine: Engine, texts: Sequence[str], bonus: Sequence[float]) -> _Node
 def shares_of(wanted: Sequence[str], texts: Sequence[str]) -> list[float]:
     """How much of ``wanted`` each text holds, 0 to 1: words weighted by how few of the texts hold them.
 
-    Words are the same without the commonest English endings.
+    Words are the same without the commonest English endings. A word that no text holds tells none from another, so it
+    has no weight: of a question in other words than the text, the name that both share counts whole.
     """
     stems = [_stem(word) for word in wanted]
     held = [{_stem(word) for word in _LETTERS.findall(text.casefold())} for text in texts]
-    weights = [math.log((len(texts) + 1) / (1 + sum(stem in words for words in held))) for stem in stems]
+    holding = [sum(stem in words for words in held) for stem in stems]
+    weights = [math.log((len(texts) + 1) / (1 + count)) if count else 0.0 for count in holding]
     total = sum(weights) or 1.0
     return [sum(w for stem, w in zip(stems, weights, strict=True) if stem in words) / total for words in held]
 

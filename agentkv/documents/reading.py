@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from agentkv.blocks import Blocks
 from agentkv.checkpoints import Checkpoints, NotKept
+from agentkv.documents.brief import Brief
 from agentkv.documents.records import CorpusRecord, DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.documents.split import Splitter, block_text
@@ -99,6 +100,7 @@ class Reader:
         self.memory, self.shelf, self.record = memory, shelf, record
         self._prompts = PromptBuilder(memory.engine)
         self._depositor = Depositor(memory.blocks)
+        self.brief = Brief(memory)
         self._splitter = Splitter(memory.engine, record.window, record.overlap)
 
     @property

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.answer import combine, key_of, stands_at
+from agentkv.documents.answer import EVIDENCE, _with_lead, combine, key_of, stands_at
 from agentkv.documents.quote import MAX_QUOTE, NOT_STATED, choose, normalised, sentences, shares_of
 from agentkv.errors import UsageError, WindowOverflow
 
@@ -27,7 +27,7 @@ def corpus_saying(tmp_path: Path, folder: Path, answer: str, **how: object) -> C
 
 
 def saying(quote: str, answer: str) -> str:
-    return f'{answer}\nThe passage says: "{quote}"'
+    return f'{answer}{EVIDENCE}{quote}"'
 
 
 def test_a_reply_carries_its_evidence(tmp_path: Path, folder: Path) -> None:
@@ -61,6 +61,23 @@ def test_whatever_the_model_says_a_quote_is_a_sentence_of_the_window(tmp_path: P
             if attempt.evidence is not None:
                 assert attempt.evidence.verified
                 assert attempt.evidence.quote in normalised(attempt.hit.text)
+
+
+def test_a_term_right_before_a_sentence_goes_with_it() -> None:
+    items = sentences(
+        "--ff-only\n\nRefuse to merge unless it is a fast-forward. Exit then.\n\nUse it with care.\n\nNo lead."
+    )
+    assert [item.text for item in items][:2] == ["--ff-only", "Refuse to merge unless it is a fast-forward."]
+    assert _with_lead(items, 1) == "--ff-only: Refuse to merge unless it is a fast-forward."
+    assert [_with_lead(items, n) for n in (0, 2)] == ["--ff-only", "Exit then."]
+
+
+def test_a_word_that_no_sentence_holds_dilutes_no_other() -> None:
+    texts = ["Players of the club Rakaufem train in Safutrask.", "The team practises what it calls review.", "Nothing."]
+    rakaufem, team, _ = shares_of(["where", "team", "called", "rakaufem", "unheard", "of", "words"], texts)
+    assert rakaufem > 0.3
+    assert shares_of(["rakaufem", "unheard", "words"], texts) == [1.0, 0.0, 0.0]
+    assert team < 1
 
 
 def test_not_stated_goes_on_to_the_next_window(tmp_path: Path, folder: Path) -> None:
@@ -223,7 +240,8 @@ def test_a_quote_costs_what_it_takes_to_tell_it_from_the_others(tmp_path: Path, 
     question = "How long are returns accepted?"
     corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
     (attempt,) = corpus.ask(question, k=1).attempts
+    assert attempt.evidence is not None
     turn = len(corpus.reader.prompt("x", question).turn)
-    cue = len('\nThe passage says: "')
+    cue = len(EVIDENCE) + len(corpus.reader.brief._prompt(question, attempt.evidence.quote)[1])
     assert turn + cue <= attempt.tokens.prefilled < turn + cue + len("Returns are accepted")
     assert attempt.tokens.generated >= len("7 days\n")

@@ -37,10 +37,10 @@ def test_documents_end_to_end(tmp_path: Path, smollm2: Engine) -> None:
     reply = corpus.ask("What is the restocking fee?", k=1)
     (attempt,) = reply.attempts
     assert attempt.hit.window == hit.window
-    assert attempt.tokens.restored == len(corpus.reader.window_prompt(hit.document, hit.window).prefix) + len(
-        corpus.reader.window_prompt(hit.document, hit.window).manual
-    )
     assert reply.evidence is not None
+    window_tokens = sum(map(len, corpus.reader.window_prompt(hit.document, hit.window).blocks))
+    examples, _, _ = corpus.reader.brief._prompt("What is the restocking fee?", reply.evidence.quote)
+    assert attempt.tokens.restored == window_tokens + len(examples)
     assert reply.evidence.verified
     assert reply.evidence.quote in " ".join(hit.text.split())
 

@@ -24,7 +24,7 @@ The shop opens at nine. On Sundays the shop is closed.
 The shop has places for eleven cars behind the house.
 """
 TRAINS = "# Trains\n\nThe release train leaves the shop on Tuesday.\n"
-ANSWER = '7 days\nThe passage says: "Returns are accepted for 7 days."'
+ANSWER = '7 days\n"Returns are accepted for 7 days."'
 NOT_STATED = "not stated"
 
 

@@ -24,7 +24,8 @@ from agentkv.bench import measured
 from agentkv.bench.documents.planting import Needle
 from agentkv.bench.documents.widen import Plan, Scene, Watch, scene, told
 from agentkv.bench.report import now, origin
-from agentkv.documents.answer import Attempt, ask_window, said_in_a_line
+from agentkv.documents.answer import Attempt, ask_window
+from agentkv.documents.brief import said_in_a_line
 from agentkv.documents.locate import Hit
 from agentkv.documents.records import document_key
 from agentkv.engine.base import Cancellation, Engine

@@ -32,7 +32,8 @@ from agentkv.bench import measured
 from agentkv.bench.documents import recipe
 from agentkv.bench.report import now, origin, say
 from agentkv.documents import Corpus
-from agentkv.documents.answer import Attempt, Reply, said_in_a_line
+from agentkv.documents.answer import Attempt, Reply
+from agentkv.documents.brief import said_in_a_line
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate
 from agentkv.documents.quote import NOT_STATED
