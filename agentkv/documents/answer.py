@@ -131,8 +131,8 @@ def ask_window(
         "window",
         block_id=hit.window.block_id if reused else None,
         restored=restored if reused else 0,
-        read=prefilled,
-        generated=steps,
+        read=prefilled + (0 if said is None else said.prefilled),
+        generated=steps + (0 if said is None else said.generated),
         restore_ms=(restored_at - begun) * 1e3 if reused else 0.0,
     )
     return Attempt(
