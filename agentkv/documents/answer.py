@@ -34,7 +34,6 @@ SHARED_WORDS = 12.0
 words half of that, since a draft may be nonsense. Of 35 needles gemma-3-270m quotes 35 so, 32 with both in one."""
 EVIDENCE, END = '\n"', '"\n'
 _NOT_STATED = re.compile(rf"\b{NOT_STATED}\b", re.IGNORECASE)
-_LEAD_CHARS = 40
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|about)\s+")
 
 
@@ -123,8 +122,8 @@ def ask_window(
     evidence = None if choice is None else _evidence(reader.shelf, hit, quotable[choice.index])
     steps = generated + (0 if choice is None else choice.asked)
     said = None
-    if choice is not None:
-        said = reader.brief.say(question, _with_lead(quotable, choice.index), max_new, cancellation)
+    if evidence is not None:
+        said = reader.brief.say(question, evidence.quote, max_new, cancellation)
     answer = draft if said is None else said.text or draft
     reused = live.kept and not live.created
     reader.memory.blocks.count(
@@ -172,13 +171,6 @@ def _bonus(question: str, draft: str, quotable: Sequence[Sentence], nats: float)
     """A start for sentences that share words of the question and of the draft."""
     asked, said = (shares_of(query_terms(text), [item.text for item in quotable]) for text in (question, draft))
     return [nats * (one + other / 2) for one, other in zip(asked, said, strict=True)]
-
-
-def _with_lead(quotable: Sequence[Sentence], index: int) -> str:
-    """A sentence behind the term or heading that it explains, if such a short one stands right before it."""
-    before = quotable[index - 1].text if index else ""
-    is_lead = 0 < len(before) <= _LEAD_CHARS and not before.endswith((".", "!", "?", ";", ","))
-    return f"{before.rstrip(':')}: {quotable[index].text}" if is_lead else quotable[index].text
 
 
 # --- the evidence ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.answer import EVIDENCE, _with_lead, combine, key_of, stands_at
+from agentkv.documents.answer import EVIDENCE, combine, key_of, stands_at
 from agentkv.documents.quote import MAX_QUOTE, NOT_STATED, choose, normalised, sentences, shares_of
 from agentkv.errors import UsageError, WindowOverflow
 
@@ -61,15 +61,6 @@ def test_whatever_the_model_says_a_quote_is_a_sentence_of_the_window(tmp_path: P
             if attempt.evidence is not None:
                 assert attempt.evidence.verified
                 assert attempt.evidence.quote in normalised(attempt.hit.text)
-
-
-def test_a_term_right_before_a_sentence_goes_with_it() -> None:
-    items = sentences(
-        "--ff-only\n\nRefuse to merge unless it is a fast-forward. Exit then.\n\nUse it with care.\n\nNo lead."
-    )
-    assert [item.text for item in items][:2] == ["--ff-only", "Refuse to merge unless it is a fast-forward."]
-    assert _with_lead(items, 1) == "--ff-only: Refuse to merge unless it is a fast-forward."
-    assert [_with_lead(items, n) for n in (0, 2)] == ["--ff-only", "Exit then."]
 
 
 def test_a_word_that_no_sentence_holds_dilutes_no_other() -> None:
