@@ -205,17 +205,12 @@ def open_memory(
 @contextlib.contextmanager
 def open_embedder(name: str | None) -> Iterator[EmbedsTexts | None]:
     """An embedder alone, fetched and opened; None for none."""
-    from agentkv.engine.embed import LlamaEmbedder
-    from agentkv.engine.embed import open_embedder as opened
+    from agentkv.engine.embed import opened_embedder
 
     if name is not None:
         fetch_model(name)
-    embedder = opened(_embedder(name))
-    try:
+    with opened_embedder(_embedder(name)) as embedder:
         yield embedder
-    finally:
-        if isinstance(embedder, LlamaEmbedder):
-            embedder.close()
 
 
 def _embedder(name: str | None) -> Any:

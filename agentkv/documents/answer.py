@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentkv.documents.brief import Said, said_in_a_line
+from agentkv.documents.brief import NOTHING, said_in_a_line
 from agentkv.documents.index import query_terms
 from agentkv.documents.locate import Hit
 from agentkv.documents.quote import NOT_STATED, Sentence, choose, normalised, sentences, shares_of
@@ -121,40 +121,30 @@ def ask_window(
         restored = live.manifest.n_tokens if live.manifest is not None else 0
     evidence = None if choice is None else _evidence(reader.shelf, hit, quotable[choice.index])
     steps = generated + (0 if choice is None else choice.asked)
-    said = None
+    said = NOTHING
     if evidence is not None:
-        said = reader.brief.say(question, evidence.quote, max_new, cancellation)
-    answer = draft if said is None else said.text or draft
+        said = reader.brief.say(question, evidence.quote, max_new, cancellation) or NOTHING
+    prefilled, steps = prefilled + said.prefilled, steps + said.generated
     reused = live.kept and not live.created
     reader.memory.blocks.count(
         "window",
         block_id=hit.window.block_id if reused else None,
         restored=restored if reused else 0,
-        read=prefilled + (0 if said is None else said.prefilled),
-        generated=steps + (0 if said is None else said.generated),
+        read=prefilled,
+        generated=steps,
         restore_ms=(restored_at - begun) * 1e3 if reused else 0.0,
     )
     return Attempt(
         hit=hit,
-        answer=answer or None if evidence is not None else None,
+        answer=None if evidence is None else said.text or draft or None,
         evidence=evidence,
         confidence=0.0 if choice is None else choice.probability,
-        tokens=_sum(TokenCounts(restored=restored, prefilled=prefilled, generated=steps), said),
+        tokens=TokenCounts(restored=restored + said.restored, prefilled=prefilled, generated=steps),
         restore_ms=(restored_at - begun) * 1e3,
         answer_ms=(time.perf_counter() - restored_at) * 1e3,
         read_now=live.created,
         kept=live.kept,
         draft=draft,
-    )
-
-
-def _sum(tokens: TokenCounts, said: Said | None) -> TokenCounts:
-    if said is None:
-        return tokens
-    return TokenCounts(
-        restored=tokens.restored + said.restored,
-        prefilled=tokens.prefilled + said.prefilled,
-        generated=tokens.generated + said.generated,
     )
 
 

@@ -39,10 +39,14 @@ EXAMPLES = (
 class Said:
     """An answer and what it took, in tokens."""
 
-    text: str
-    restored: int
-    prefilled: int
-    generated: int
+    text: str = ""
+    restored: int = 0
+    prefilled: int = 0
+    generated: int = 0
+
+
+NOTHING = Said()
+"""Where nothing was asked."""
 
 
 class Brief:

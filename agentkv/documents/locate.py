@@ -21,10 +21,11 @@ from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
+from agentkv.engine.embed import Embedder
+from agentkv.router.vectors import Vectors
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]] | NDArray[np.floating[Any]]]
-"""Vectors of texts, one each, all of one length; the first text is the question. An embedder's:
-``agentkv.router.vectors.Vectors(embedder).of``, which makes each text's vector once."""
+"""Vectors of texts, one each, all of one length; the first text is the question. See :func:`by_meaning`."""
 
 _EMBED_POOL = 15
 """Windows whose passages are embedded for a question. On the tuned half of ``agentkv bench questions`` fusing 10 to 60
@@ -69,6 +70,11 @@ class Hit:
     def stop(self) -> int:
         """Source byte behind the last."""
         return self.window.stop
+
+
+def by_meaning(embedder: Embedder | None) -> Embed | None:
+    """An embedder's vectors, each text's made once; None for none."""
+    return None if embedder is None else Vectors(embedder).of
 
 
 def locate(

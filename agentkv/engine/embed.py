@@ -8,9 +8,10 @@ the embedder's ``identity`` and are compared with its own only.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -113,6 +114,17 @@ def open_embedder(embedder: str | Path | Embedder | None) -> Embedder | None:
     if not isinstance(embedder, str | Path):
         raise UsageError(f"an embedder is a model's name, a path or an Embedder, not {type(embedder).__name__}")
     return LlamaEmbedder.open(embedder)
+
+
+@contextlib.contextmanager
+def opened_embedder(embedder: str | Path | Embedder | None) -> Iterator[Embedder | None]:
+    """The same for a while: what is opened here is closed at the end."""
+    opened = open_embedder(embedder)
+    try:
+        yield opened
+    finally:
+        if isinstance(embedder, str | Path) and isinstance(opened, LlamaEmbedder):
+            opened.close()
 
 
 def _units(rows: Vectors) -> Vectors:

@@ -356,26 +356,17 @@ def cut(blob: Blob, layout: StateLayout, n_tokens: int, ranges: list[tuple[int, 
 
     Inside a segment: keys of each layer, then values of each layer, every piece contiguous.
     """
-    segments = []
+    places, segments = _Places(layout, n_tokens), []
     for index, section in enumerate(layout.sections):
         for start, stop in ranges if section.kind == "attention" else [(0, n_tokens)]:
-            data = _piece(blob, layout, n_tokens, index, start, stop)
+            data = places.piece(blob, index, start, stop)
             segments.append((reference(index, start, stop, data, _width(section)), data))
     return segments
 
 
 def piece_of(state: State, ref: SegmentRef) -> Blob:
     """The bytes of one segment of a state."""
-    return _piece(state.blob, state.layout, len(state.tokens), ref.section, ref.start, ref.stop)
-
-
-def _piece(blob: Blob, layout: StateLayout, n_tokens: int, index: int, start: int, stop: int) -> Blob:
-    section = layout.sections[index]
-    if section.kind == "attention":
-        runs = [run for run in _runs(layout, n_tokens) if run.section == index]
-        return np.concatenate([_slice(blob, run, n_tokens, start, stop).reshape(-1) for run in runs])
-    offset = next(at for at, item in _walk(layout, n_tokens) if item is section)
-    return blob[offset : offset + section.fixed_bytes].copy()
+    return _Places(state.layout, len(state.tokens)).piece(state.blob, ref.section, ref.start, ref.stop)
 
 
 @dataclass(frozen=True)
@@ -393,6 +384,7 @@ def cut_behind(state: State, ranges: list[tuple[int, int]], before: Cut) -> tupl
     nor hashed. Under a sliding window they are not all, since rows that were visible there are masked here.
     """
     layout, n_tokens = state.layout, len(state.tokens)
+    places, others = _Places(layout, n_tokens), _Places(before.state.layout, len(before.state.tokens))
     old = {(ref.section, ref.start, ref.stop): ref for ref in before.segments if before.state.layout == layout}
     refs: list[SegmentRef] = []
     new: dict[str, Blob] = {}
@@ -400,24 +392,46 @@ def cut_behind(state: State, ranges: list[tuple[int, int]], before: Cut) -> tupl
         is_cut = section.kind == "attention"
         for start, stop in ranges if is_cut else [(0, n_tokens)]:
             ref = old.get((index, start, stop)) if is_cut else None
-            if ref is None or not _are_same_rows(state, before.state, index, start, stop):
-                data = _piece(state.blob, layout, n_tokens, index, start, stop)
+            if ref is not None:
+                mine = places.rows(state.blob, index, start, stop)
+                theirs = others.rows(before.state.blob, index, start, stop)
+                if not all(map(np.array_equal, mine, theirs)):
+                    ref = None
+            if ref is None:
+                data = places.piece(state.blob, index, start, stop)
                 ref = reference(index, start, stop, data, _width(section))
                 new[ref.sha256] = data
             refs.append(ref)
     return refs, new
 
 
-def _are_same_rows(state: State, other: State, index: int, start: int, stop: int) -> bool:
-    pairs = zip(_runs(state.layout, len(state.tokens)), _runs(other.layout, len(other.tokens)), strict=True)
-    return all(
-        np.array_equal(
-            _slice(state.blob, mine, len(state.tokens), start, stop),
-            _slice(other.blob, theirs, len(other.tokens), start, stop),
-        )
-        for mine, theirs in pairs
-        if mine.section == index
-    )
+class _Places:
+    """Where in a blob the rows of each section lie, and the fixed sections; found once for a layout and length."""
+
+    def __init__(self, layout: StateLayout, n_tokens: int) -> None:
+        self._layout, self._n_tokens = layout, n_tokens
+        self.runs: dict[int, list[_Run]] = {}
+        self.fixed: dict[int, int] = {}
+        self.structure: list[tuple[int, bytes]] = []
+        indices = iter([i for i, section in enumerate(layout.sections) if section.kind != "attention"])
+        for offset, item in _walk(layout, n_tokens):
+            if isinstance(item, bytes):
+                self.structure.append((offset, item))
+            elif isinstance(item, _Run):
+                self.runs.setdefault(item.section, []).append(item)
+            else:
+                self.fixed[next(indices)] = offset
+
+    def rows(self, blob: Blob, index: int, start: int, stop: int) -> Iterator[Blob]:
+        """Views of the rows of positions ``start`` to ``stop`` of an attention section, layer by layer."""
+        return (_slice(blob, run, self._n_tokens, start, stop) for run in self.runs.get(index, ()))
+
+    def piece(self, blob: Blob, index: int, start: int, stop: int) -> Blob:
+        """The bytes of one segment: rows of an attention section, or a fixed section whole."""
+        if index in self.fixed:
+            offset = self.fixed[index]
+            return blob[offset : offset + self._layout.sections[index].fixed_bytes].copy()
+        return np.concatenate([rows.reshape(-1) for rows in self.rows(blob, index, start, stop)])
 
 
 def _width(section: Section) -> int:
@@ -447,29 +461,21 @@ class Assembly:
     def __init__(self, layout: StateLayout, n_tokens: int) -> None:
         self.layout, self.n_tokens = layout, n_tokens
         self.blob: Blob = np.zeros(blob_bytes(layout, n_tokens), np.uint8)
-        self._runs: dict[int, list[_Run]] = {}
-        self._fixed: dict[int, int] = {}
-        indices = iter([i for i, section in enumerate(layout.sections) if section.kind != "attention"])
-        for offset, item in _walk(layout, n_tokens):
-            if isinstance(item, bytes):
-                self.blob[offset : offset + len(item)] = np.frombuffer(item, np.uint8)
-            elif isinstance(item, _Run):
-                self._runs.setdefault(item.section, []).append(item)
-            else:
-                self._fixed[next(indices)] = offset
+        self._places = _Places(layout, n_tokens)
+        for offset, item in self._places.structure:
+            self.blob[offset : offset + len(item)] = np.frombuffer(item, np.uint8)
 
     def place(self, ref: SegmentRef, raw: Blob) -> None:
         """Lay one segment's raw bytes into the blob. Raises InvalidState if it is not of the right size."""
-        if ref.section in self._fixed:
-            offset = self._fixed[ref.section]
+        if ref.section in self._places.fixed:
+            offset = self._places.fixed[ref.section]
             if raw.nbytes != self.layout.sections[ref.section].fixed_bytes:
                 raise InvalidState(f"a fixed section of {raw.nbytes:,} bytes")
             self.blob[offset : offset + raw.nbytes] = raw
             return
         at = 0
         is_blank = not raw.any()  # as the blob is: most of a long windowed state is not written at all
-        for run in self._runs[ref.section]:
-            target = _slice(self.blob, run, self.n_tokens, ref.start, ref.stop)
+        for target in self._places.rows(self.blob, ref.section, ref.start, ref.stop):
             size = target.size
             if at + size > raw.nbytes:
                 raise InvalidState("a segment that is too short for its positions")

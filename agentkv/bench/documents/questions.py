@@ -17,7 +17,6 @@ A run in the same ``work`` folder goes on where an earlier one with the same set
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -35,17 +34,16 @@ from agentkv.documents import Corpus
 from agentkv.documents.answer import Attempt, Reply
 from agentkv.documents.brief import said_in_a_line
 from agentkv.documents.index import Index
-from agentkv.documents.locate import Embed, Hit, locate
+from agentkv.documents.locate import Embed, Hit, by_meaning, locate
 from agentkv.documents.quote import NOT_STATED
 from agentkv.documents.readable import Readable
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Engine
-from agentkv.engine.embed import LlamaEmbedder, open_embedder
+from agentkv.engine.embed import opened_embedder
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.hashing import canonical_json, sha256
 from agentkv.memory import AgentMemory
-from agentkv.router.vectors import Vectors
 
 FILE = Path(__file__).parents[1] / "data" / "documents" / "questions.jsonl"
 MODEL = "qwen2.5-coder-1.5b"
@@ -117,7 +115,7 @@ def run(
     laid = recipe.lay(work, packages, source=source, on_step=say)
     options: dict[str, Any] = {**(settings or {}), "window": window + _ROOM} if isinstance(model, str) else {}
     told = {**options, "block": window, "overlap": overlap, "k": k, "embedder": embedder, "plain": plain}
-    with AgentMemory(work / "store", model, **options) as memory, _opened_embedder(embedder) as embed:
+    with AgentMemory(work / "store", model, **options) as memory, opened_embedder(embedder) as opened:
         corpus = Corpus(memory, CORPUS, window=window, overlap=overlap, keep="lazy")
         say("cutting and indexing")
         corpus.add([laid.folder])
@@ -127,7 +125,7 @@ def run(
         )
         header["packages"] = list(laid.packages)
         seen = _Seen(work, sha256(canonical_json([header["model_sha256"], header["inputs_sha256"], told])))
-        bench = _Bench(memory, corpus, k, plain, embed)
+        bench = _Bench(memory, corpus, k, plain, by_meaning(opened))
         for number, question in enumerate(asked, 1):
             if question.key not in seen.records:
                 seen.add(question.key, bench.put(question))
@@ -235,20 +233,6 @@ class _Bench:
             "read_ms": read_ms,
             "answer_ms": answer_ms,
         }
-
-
-@contextlib.contextmanager
-def _opened_embedder(name: str | None) -> Iterator[Embed | None]:
-    """Vectors of texts, each made once."""
-    opened = open_embedder(name)
-    if opened is None:
-        yield None
-        return
-    try:
-        yield Vectors(opened).of
-    finally:
-        if isinstance(opened, LlamaEmbedder):
-            opened.close()
 
 
 def _reply_record(reply: Reply) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.docs.common import DEFAULT, Corpus, by_meaning, hit_record, place
+from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, place
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, duration, finish, say, tell
 from agentkv.cli.progress import status
@@ -44,6 +44,7 @@ def ask(
 ) -> None:
     """Answer a question from documents: find a window, graft it, quote it, answer."""
     from agentkv.documents import Corpus as Opened
+    from agentkv.documents.locate import by_meaning
 
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     with (

@@ -13,9 +13,7 @@ from agentkv.cli import options
 
 if TYPE_CHECKING:
     from agentkv.documents import Hit, Shelf
-    from agentkv.documents.locate import Embed
     from agentkv.documents.records import CorpusRecord
-    from agentkv.engine.embed import Embedder
     from agentkv.store.catalog import BlockStore
 
 DEFAULT = "documents"
@@ -34,13 +32,6 @@ def open_shelf(store: Path | None, corpus: str, model: str | None) -> Iterator[t
         if record is None:  # removed a moment ago
             raise UnknownCorpus(corpus, [])
         yield opened, shelf, record
-
-
-def by_meaning(embedder: Embedder | None) -> Embed | None:
-    """How windows are ordered by meaning too; each text's vector is made once."""
-    from agentkv.router.vectors import Vectors
-
-    return None if embedder is None else Vectors(embedder).of
 
 
 def hit_record(hit: Hit) -> dict[str, Any]:

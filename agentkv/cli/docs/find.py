@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.docs.common import DEFAULT, Corpus, by_meaning, hit_record, open_shelf, place
+from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, open_shelf, place
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import finish, one_line, say
 from agentkv.errors import UsageError
@@ -39,6 +39,7 @@ def find(
 ) -> None:
     """Find the windows that fit a question best, by full-text search and, with an embedder, by meaning."""
     from agentkv.documents import find as find_windows
+    from agentkv.documents.locate import by_meaning
 
     if not question.strip():
         raise UsageError("the question is empty")
@@ -63,6 +64,7 @@ def _reranked(
     embedder: str | None,
 ) -> list[Hit]:
     from agentkv.documents import Corpus as Opened
+    from agentkv.documents.locate import by_meaning
 
     with (
         options.open_memory(store, model, settings, embedder=embedder) as memory,
