@@ -252,6 +252,7 @@ def _attempt_record(attempt: Attempt) -> dict[str, Any]:
     return {
         "window": [attempt.hit.path, attempt.hit.start, attempt.hit.stop],
         "answer": attempt.answer,
+        "draft": attempt.draft,
         "confidence": attempt.confidence,
         "tokens": attempt.tokens.model_dump(),
         "restore_ms": attempt.restore_ms,

@@ -81,6 +81,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         **{key: value for key, value in hit_record(attempt.hit).items() if key != "text"},
         "answer": attempt.answer,
+        "draft": attempt.draft,
         "evidence": asdict(attempt.evidence) if attempt.evidence else None,
         "confidence": attempt.confidence,
         "tokens": attempt.tokens.model_dump(),
