@@ -111,35 +111,35 @@ def reading_bar(total: int, counter: Callable[[], int]) -> Iterator[Reading]:
 
 def steps_bar(items: Iterable[T], total: int, what: str, label: Callable[[int], str]) -> Iterator[T]:
     """Pass ``items`` on; on a terminal show ``what`` i of ``total`` and ``label(i)`` for the one awaited."""
-    with _steps(total) as show:
-        show(0, what, label)
-        for done, item in enumerate(items, 1):
-            show(done, what, label)
+    with steps(what) as show:
+        for done, item in enumerate(items):
+            if done < total:
+                show(done, total, label(done))
             yield item
 
 
 def shown(items: Sequence[T], what: str, label: Callable[[T], str]) -> Iterator[T]:
     """Pass ``items`` on; on a terminal show which one, of how many, is being worked on."""
-    with _steps(len(items)) as show:
+    with steps(what) as show:
         for done, item in enumerate(items):
-            show(done, what, lambda index: label(items[index]))
+            show(done, len(items), label(item))
             yield item
 
 
 @contextlib.contextmanager
-def _steps(total: int) -> Iterator[Callable[[int, str, Callable[[int], str]], None]]:
-    """A bar, and what sets it to step ``done`` (from 0) of ``total``; after the last it stays."""
-    from rich.progress import BarColumn, Progress, TextColumn
+def steps(what: str) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar, and what sets it: steps done, steps in all, and what the one now worked on is called."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     screen = console(stderr=True)
-    columns = (TextColumn("{task.fields[at]}"), BarColumn(20), TextColumn("{task.description}", markup=False))
+    at, label = TextColumn("{task.fields[at]}"), TextColumn("{task.description}", markup=False)
+    columns = (at, BarColumn(20), label, TimeRemainingColumn(compact=True))
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=total, at="")
+        task = bar.add_task("", total=None, at="")
 
-        def show(done: int, what: str, label: Callable[[int], str]) -> None:
-            if done < total:
-                at = f"{what} {done + 1} of {total}"
-                bar.update(task, completed=done, at=at, description=one_line(label(done), 48))
+        def show(done: int, total: int, called: str) -> None:
+            at = f"{what} {done + 1:,} of {total:,}"
+            bar.update(task, completed=done, total=total, at=at, description=one_line(called, 48))
 
         yield show
 

@@ -4,7 +4,8 @@ source.py     bytes to text, each character with its byte           html.py     
 outline.py    headings and places to cut                            readable.py  what the model reads of a file
 split.py      windows of at most so many tokens                     gather.py    which files some paths mean
 records.py    corpora, files, windows, as they are kept             shelf.py     where they are kept; no model
-index.py      full-text search, rebuildable                         locate.py    question to windows
+index.py      full-text search, rebuildable                         meaning.py   the same by an embedder's vectors
+indexfile.py  the SQLite file under both                            locate.py    question to windows
 reading.py    a window as a block                                   adding.py    a plan and its execution
 quote.py      sentences as the only thing to say                    answer.py    an answer with its evidence
 compose.py    several windows by sequential prefill                 corpus.py    the facade
@@ -14,8 +15,8 @@ from __future__ import annotations
 
 from agentkv.documents.adding import Plan, Report
 from agentkv.documents.answer import Evidence, Reply
-from agentkv.documents.corpus import Corpus, find
+from agentkv.documents.corpus import Corpus, embed, find
 from agentkv.documents.locate import Hit
 from agentkv.documents.shelf import Shelf, find_shelf, shelves
 
-__all__ = ["Corpus", "Evidence", "Hit", "Plan", "Reply", "Report", "Shelf", "find", "find_shelf", "shelves"]
+__all__ = ["Corpus", "Evidence", "Hit", "Plan", "Reply", "Report", "Shelf", "embed", "find", "find_shelf", "shelves"]

@@ -11,10 +11,12 @@ from agentkv.documents.adding import Adding, OnFile, OnWindow, Plan, Report, Sam
 from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, ask_window, combine
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate, rerank
+from agentkv.documents.meaning import Meaning, OnVectors
 from agentkv.documents.reading import PREFIX, TURN_TOKENS, Reader
 from agentkv.documents.records import CorpusRecord, corpus_key
 from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Cancellation
+from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
 from agentkv.errors import UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
@@ -137,6 +139,15 @@ class Corpus:
         """Retire the files called so, or below a folder called so; files and blocks that went. Raises UsageError."""
         return remove(self.shelf, paths)
 
+    def embed(
+        self, embedder: Embedder, *, on_window: OnVectors | None = None, cancellation: Cancellation | None = None
+    ) -> int:
+        """Make the embedding index, or bring it up to date; how many windows were new to it. Goes on where it stopped.
+
+        Raises UnknownCorpus, Cancelled, StoreReadError.
+        """
+        return embed(self._there(), embedder, on_window=on_window, cancellation=cancellation)
+
     # --- finding and asking -----------------------------------------------------------------------
 
     def find(
@@ -145,10 +156,14 @@ class Corpus:
         k: int = 5,
         *,
         rerank_from: int = 0,
-        embed: Embed | None = None,
+        embed: Embed | Embedder | None = None,
         cancellation: Cancellation | None = None,
     ) -> list[Hit]:
-        """The ``k`` windows that fit best. ``rerank_from``: let the model order that many. Raises UnknownCorpus."""
+        """The ``k`` windows that fit best. Raises UnknownCorpus.
+
+        ``rerank_from``: let the model order that many. ``embed``: also by meaning; an Embedder among all windows once
+        :meth:`embed` was called, until then, as any other callable, among those that the words put first.
+        """
         hits = find(self._there(), query, max(k, rerank_from), embed=embed)
         if rerank_from:
             hits = [*rerank(self.reader, query, hits[:rerank_from], cancellation), *hits[rerank_from:]]
@@ -162,7 +177,7 @@ class Corpus:
         *,
         votes: bool = False,
         rerank_from: int = 0,
-        embed: Embed | None = None,
+        embed: Embed | Embedder | None = None,
         max_new: int = 48,
         shared_words: float = SHARED_WORDS,
         on_attempt: Callable[[Hit], None] | None = None,
@@ -213,10 +228,22 @@ class Corpus:
             self.shelf.remove_blocks(oldest, self.shelf.all())
 
 
-def find(shelf: Shelf, query: str, k: int = 5, *, embed: Embed | None = None) -> list[Hit]:
+def find(shelf: Shelf, query: str, k: int = 5, *, embed: Embed | Embedder | None = None) -> list[Hit]:
     """The ``k`` windows of a corpus that fit best; needs no model."""
     with Index(shelf) as index:
         return locate(shelf, index, query, k, embed)
+
+
+def embed(
+    shelf: Shelf,
+    embedder: Embedder,
+    *,
+    on_window: OnVectors | None = None,
+    cancellation: Cancellation | None = None,
+) -> int:
+    """The same as :meth:`Corpus.embed`; needs no model but the embedder."""
+    with Index(shelf) as index, Meaning(shelf, index, embedder) as meaning:
+        return meaning.fill(on_window, cancellation)
 
 
 def remove(shelf: Shelf, paths: Sequence[str]) -> tuple[int, int]:

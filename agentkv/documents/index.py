@@ -10,19 +10,18 @@ file that was retired. Knows words, no model.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkv import fsio
+from agentkv.documents.indexfile import IndexFile
 from agentkv.documents.readable import Readable
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
-from agentkv.errors import StaleDocument, StoreReadError
+from agentkv.errors import StaleDocument
 from agentkv.hashing import sha256
 
 VERSION = 2
@@ -46,7 +45,6 @@ come first. BM25 alone puts windows that say another word of the question often 
 of 60 needles in 2,514 windows (``agentkv bench needles``) it has 2 first and 33 among five, so all 60 are first. On the
 34 tuned questions about PostgreSQL's and git's manuals nothing changes, 8 first and 16 among five in that corpus."""
 
-_BUSY_S = 30.0
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE files (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, digest TEXT NOT NULL);
@@ -57,7 +55,6 @@ CREATE TABLE passages (id INTEGER PRIMARY KEY, window INTEGER NOT NULL);
 CREATE INDEX passages_by_window ON passages (window);
 CREATE VIRTUAL TABLE passage_words USING fts5 (body, tokenize = "porter unicode61 remove_diacritics 2");
 """
-_NOT_DAMAGE = ("locked", "readonly", "full", "unable to open", "I/O")
 _WORD = re.compile(r"\w+", re.UNICODE)
 _PARAGRAPH = re.compile(r"\n[ \t\r]*\n")
 _IDENTIFIER = re.compile(r"[0-9_]|[a-z][A-Z]")
@@ -71,6 +68,8 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list of a hundred quoted words is no better to read
 )
 
+Window = tuple[str, int]
+"""A document's key, and a window's number in it."""
 Progress = Callable[[int, int, str], None]
 """Called with files done, files in all, and the file's path."""
 
@@ -120,19 +119,33 @@ def spaced(text: str) -> str:
     return _NO_SPACES.sub(r" \1 ", text)
 
 
+def fused(
+    orders: Iterable[tuple[float, Sequence[Window]]], constant: float = RANK_CONSTANT
+) -> list[tuple[Window, float]]:
+    """Windows in several orders, each with its weight, in one: by the sum of weight / (constant + rank), most first.
+
+    Of equals the one that came first stays first.
+
+    >>> fused([(1, [("a", 0), ("b", 0)]), (2, [("b", 0)])], 1)
+    [(('b', 0), 2.5), (('a', 0), 1.0)]
+    """
+    scores: dict[Window, float] = {}
+    for weight, order in orders:
+        for rank, window in enumerate(order):
+            scores[window] = scores.get(window, 0.0) + weight / (constant + rank)
+    return sorted(scores.items(), key=lambda item: -item[1])
+
+
 class Index:
     """The index of ``shelf``'s corpus; a context manager. Opening brings it in step with the records."""
 
     def __init__(self, shelf: Shelf, *, anew: bool = False, progress: Progress | None = None) -> None:
         self._shelf, self._progress = shelf, progress
         self.skipped: list[StaleDocument] = []
-        self._connection: sqlite3.Connection | None = None
+        self._file = IndexFile(shelf.index_path, shelf.store.root, _SCHEMA, VERSION)
         if anew:
-            self._remove()
-        try:
-            self._sync()
-        except sqlite3.DatabaseError as error:
-            self._begin_again(error)
+            self._file.remove()
+        self._file.used(self._sync)
 
     def __enter__(self) -> Index:
         return self
@@ -142,23 +155,11 @@ class Index:
 
     def close(self) -> None:
         """Close the file."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _begin_again(self, error: sqlite3.DatabaseError) -> None:
-        """After damage: make the index anew. Raises StoreReadError where the file is whole and cannot be used now."""
-        if isinstance(error, sqlite3.OperationalError) and any(word in str(error) for word in _NOT_DAMAGE):
-            raise StoreReadError(self._shelf.index_path, str(error)) from error
-        self.close()
-        self._remove()
-        self._sync()
+        self._file.close()
 
     @property
     def _db(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection
+        return self._file.db
 
     # --- search ---
 
@@ -169,27 +170,19 @@ class Index:
         """
         if not match_expression(question) or k < 1:
             return []
-        try:
-            return self._search(question, k, passages)
-        except sqlite3.DatabaseError as error:
-            self._begin_again(error)
-            return self._search(question, k, passages)
+        return self._file.used(lambda: self._search(question, k, passages), begin=self._sync)
 
     def _search(self, question: str, k: int, passages: bool) -> list[Match]:
         pool = max(_POOL, k)
-        scores: dict[tuple[str, int], float] = {}
         by_passage = self._by_passage(question, pool) if passages else []
         by_name = self._by_name(question, pool) if passages else []
-        for weight, ranked in ((1.0, self._by_window(question, pool)), (1.0, by_passage), (_NAME_WEIGHT, by_name)):
-            for rank, found in enumerate(ranked):
-                scores[found] = scores.get(found, 0.0) + weight / (RANK_CONSTANT + rank)
-        best = sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:k]
-        return [Match(key, number, score) for (key, number), score in best]
+        orders = (1.0, self._by_window(question, pool)), (1.0, by_passage), (_NAME_WEIGHT, by_name)
+        return [Match(key, number, score) for (key, number), score in fused(orders)[:k]]
 
-    def _by_window(self, question: str, k: int) -> list[tuple[str, int]]:
+    def _by_window(self, question: str, k: int) -> list[Window]:
         return self._matching(match_expression(question), k)
 
-    def _by_name(self, question: str, k: int) -> list[tuple[str, int]]:
+    def _by_name(self, question: str, k: int) -> list[Window]:
         """Windows that hold a name of the question that is rare here."""
         most = max(_NAME_WINDOWS, int(_NAME_SHARE * self.n_windows))
         quoted = [_quoted(spaced(name)) for name in names_of(question)]
@@ -200,7 +193,7 @@ class Index:
         rows = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? LIMIT ?", (expression, most))
         return len(rows.fetchall())
 
-    def _matching(self, expression: str, k: int) -> list[tuple[str, int]]:
+    def _matching(self, expression: str, k: int) -> list[Window]:
         rows = self._db.execute(
             "SELECT files.key, windows.number, bm25(words, ?, ?, ?) AS score FROM words "
             "JOIN windows ON windows.id = words.rowid JOIN files ON files.id = windows.file "
@@ -209,7 +202,7 @@ class Index:
         )
         return [(key, number) for key, number, _ in rows]
 
-    def _by_passage(self, question: str, k: int) -> list[tuple[str, int]]:
+    def _by_passage(self, question: str, k: int) -> list[Window]:
         """Windows by their best passage."""
         rows = self._db.execute(
             "SELECT files.key, windows.number, bm25(passage_words) AS score FROM passage_words "
@@ -226,32 +219,16 @@ class Index:
         found: int = self._db.execute("SELECT count(*) FROM windows").fetchone()[0]
         return found
 
+    def windows(self) -> list[Window]:
+        """Every window that can be found: its document's key and its number there."""
+        query = "SELECT files.key, windows.number FROM windows JOIN files ON files.id = windows.file ORDER BY 1, 2"
+        return [(key, number) for key, number in self._db.execute(query)]
+
+    def digests(self) -> dict[str, str]:
+        """What the index is of: each document's key and its record's digest."""
+        return dict(self._db.execute("SELECT key, digest FROM files").fetchall())
+
     # --- keeping in step ---
-
-    def _open(self) -> sqlite3.Connection:
-        path = self._shelf.index_path
-        try:
-            fsio.make_directory(path.parent)
-            fsio.refuse_links(self._shelf.store.root, path)
-        except OSError as error:
-            raise fsio.translated(error, path) from error
-        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous = OFF")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, VERSION):
-                raise sqlite3.DatabaseError(f"version {version}")
-            if version == 0:
-                connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _remove(self) -> None:
-        path = self._shelf.index_path
-        for name in (path.name, f"{path.name}-journal", f"{path.name}-wal", f"{path.name}-shm"):
-            fsio.remove_file(path.with_name(name))
 
     def _sync(self) -> None:
         version = repr(self._shelf.documents.version())
@@ -278,19 +255,9 @@ class Index:
         row = self._db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-
     def _put(self, key: str, digest: str, record: DocumentRecord) -> None:
         document = self._shelf.readable(record)
-        with self._transaction():
+        with self._file.transaction():
             self._drop_rows(key)
             cursor = self._db.execute("INSERT INTO files (key, digest) VALUES (?, ?)", (key, digest))
             for number, (headings, body) in enumerate(window_texts(record, document)):
@@ -303,7 +270,7 @@ class Index:
                     self._db.execute("INSERT INTO passage_words (rowid, body) VALUES (?, ?)", values_of_part)
 
     def _forget(self, key: str) -> None:
-        with self._transaction():
+        with self._file.transaction():
             self._drop_rows(key)
 
     def _drop_rows(self, key: str) -> None:

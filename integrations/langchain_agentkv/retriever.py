@@ -19,6 +19,7 @@ from pydantic import ConfigDict, model_validator
 from agentkv.documents import Corpus, Hit, Shelf, find
 from agentkv.documents.locate import Embed
 from agentkv.engine.base import Cancellation
+from agentkv.engine.embed import Embedder
 from agentkv.errors import UsageError
 from langchain_agentkv.executor import in_executor
 
@@ -28,8 +29,9 @@ class AgentKVRetriever(BaseRetriever):
 
     ``corpus`` is a :class:`~agentkv.documents.Corpus`; or, without any model, a :class:`~agentkv.documents.Shelf`
     (``find_shelf(BlockStore(folder), "documents")``). ``k``: most documents. ``rerank_from``: let the model order that
-    many windows first, which it reads once for it; takes a corpus. ``embed``: LangChain embeddings, or a callable that
-    gives vectors for texts, of which the first is the question; its order is fused with that of the full text. ``k``
+    many windows first, which it reads once for it; takes a corpus. ``embed``: an
+    :class:`~agentkv.engine.embed.Embedder` (see :meth:`agentkv.documents.Corpus.embed`), LangChain embeddings, or a
+    callable that gives vectors for texts, of which the first is the question; its order is fused with the words'. ``k``
     and ``rerank_from`` can be given for one call too, by ``invoke(question, k=...)``.
 
     A document's text is the window's piece of the source. Its metadata are JSON-able: ``path``, ``title``,
@@ -54,7 +56,7 @@ class AgentKVRetriever(BaseRetriever):
     corpus: Corpus | Shelf
     k: int = 5
     rerank_from: int = 0
-    embed: Embeddings | Embed | None = None
+    embed: Embeddings | Embedder | Embed | None = None
 
     @model_validator(mode="after")
     def _check(self) -> AgentKVRetriever:
@@ -109,7 +111,7 @@ def as_document(hit: Hit) -> Document:
     return Document(hit.text, id=f"{hit.key}:{hit.number}", metadata=metadata)
 
 
-def embedding(given: Embeddings | Embed | None) -> Embed | None:
+def embedding(given: Embeddings | Embedder | Embed | None) -> Embedder | Embed | None:
     """LangChain's embeddings as :func:`agentkv.documents.find` takes them."""
     if not isinstance(given, Embeddings):
         return given

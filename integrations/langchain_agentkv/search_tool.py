@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from agentkv.documents import Corpus, Evidence, Reply, Shelf
 from agentkv.documents.locate import Embed
 from agentkv.engine.base import Cancellation
+from agentkv.engine.embed import Embedder
 from agentkv.errors import UsageError, WindowOverflow
 from langchain_agentkv.executor import in_executor
 from langchain_agentkv.retriever import AgentKVRetriever, as_document, embedding
@@ -53,7 +54,7 @@ def search_documents(
     k: int = 3,
     votes: bool = False,
     rerank_from: int = 0,
-    embed: Embeddings | Embed | None = None,
+    embed: Embeddings | Embedder | Embed | None = None,
     max_new: int = 48,
     name: str = "search_documents",
     description: str | None = None,

@@ -11,6 +11,7 @@ import pytest
 from agentkv.bench import readme, tables
 from agentkv.bench.errors import InvalidResult
 from agentkv.bench.results import Result, read_all
+from agentkv.bench.tables import base
 from tests.conftest import REPOSITORY
 
 TEXT = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -72,7 +73,7 @@ def test_no_result_and_a_missing_figure_are_told() -> None:
 def test_rows_stand_in_the_order_of_the_models() -> None:
     text = next(table for table in tables.TABLES if table.name == "size").markdown(RESULTS[::-1])
     models = list(dict.fromkeys(re.findall(r"^\| (\S+) \| [\d,]+ \|", text, re.M)))
-    assert models == list(tables.MODELS)
+    assert models == list(base.MODELS)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_rows_stand_in_the_order_of_the_models() -> None:
     [(0.016, "0.02"), (0.52, "0.5"), (4.94, "4.9"), (57.6, "58"), (824.4, "824"), (1474.0, "1,470"), (7012.3, "7,010")],
 )
 def test_milliseconds_have_three_digits_at_most(value: float, text: str) -> None:
-    assert tables._ms(value) == text
+    assert base.milliseconds(value) == text
 
 
 def evaluated(classifier: str, digest: str) -> Result:

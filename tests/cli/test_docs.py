@@ -166,6 +166,19 @@ def test_reindex(added: Run, store: Path) -> None:
     assert record(added("docs", "find", "returns", "--json"))["hits"]
 
 
+def test_an_embedding_index(added: Run, folder: Path) -> None:
+    made = added("docs", "reindex", "--embedder", "fake")
+    assert "3 windows indexed, 3 of them new to the embedding index, in" in made.stdout
+    again = record(added("docs", "reindex", "--embedder", "fake", "--json"))
+    assert (again["windows"], again["embedded"]) == (3, 0)
+    (folder / "more.md").write_text("# More\n\nBicycles are mended on Fridays.\n")
+    more = added("docs", "add", folder, "--embedder", "fake")
+    assert "; 1 window embedded; 4 of 4 windows stored" in more.stdout.replace("\n", " ")
+    (first, *_) = record(added("docs", "find", "bicycle mending", "--embedder", "fake", "--json"))["hits"]
+    assert first["path"] == "docs/more.md"
+    assert record(added("docs", "add", folder, "--json"))["embedded"] is None
+
+
 def test_rm(added: Run) -> None:
     assert added("docs", "rm").exit_code == 2
     assert added("docs", "rm", "docs/guide.md", "--all").exit_code == 2

@@ -115,7 +115,7 @@ def test_a_lost_index_is_made_again(filled: Corpus, damage: str) -> None:
 
 
 def test_an_index_in_use_is_not_thrown_away(filled: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentkv.documents.index._BUSY_S", 0.05)
+    monkeypatch.setattr("agentkv.documents.indexfile._BUSY_S", 0.05)
     connection = sqlite3.connect(filled.shelf.index_path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StoreReadError, match="locked"):

@@ -6,7 +6,8 @@ them, by number, are kept out of any tuning, and told apart. The manuals are fet
 
 Each question is put twice. By documents: found, its window grafted, quoted and answered (``Corpus.ask``). Windows that
 were not stored are read first; that time is no part of what is told. Plainly, for comparison: the window that plain
-full-text search puts first (BM25 of whole windows), as text in a prompt of the same model, read and answered.
+full-text search puts first (BM25 of whole windows), as text in a prompt of the same model, read and answered. With an
+embedder every window's vectors are made first; what words alone find is told beside it.
 
 Told: whether a window that holds a passage is found first, or among five; whether the quote stands in the source and
 touches a passage; whether the answer has one of the accepted strings; how often "not stated" is said, rightly and not.
@@ -34,12 +35,12 @@ from agentkv.documents import Corpus
 from agentkv.documents.answer import Attempt, Reply
 from agentkv.documents.brief import said_in_a_line
 from agentkv.documents.index import Index
-from agentkv.documents.locate import Embed, Hit, by_meaning, locate
+from agentkv.documents.locate import Hit, locate
 from agentkv.documents.quote import NOT_STATED
 from agentkv.documents.readable import Readable
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Engine
-from agentkv.engine.embed import opened_embedder
+from agentkv.engine.embed import Embedder, opened_embedder
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.hashing import canonical_json, sha256
@@ -119,13 +120,16 @@ def run(
         corpus = Corpus(memory, CORPUS, window=window, overlap=overlap, keep="lazy")
         say("cutting and indexing")
         corpus.add([laid.folder])
+        if opened is not None:
+            say("embedding windows")
+            corpus.embed(opened, on_window=_every_hundredth)
         inputs = canonical_json([laid.sha256, [_told(question) for question in asked]])
         header = origin(
             "questions", memory.engine.info.name, memory.engine.info.sha256, inputs, started=started, **told
         )
         header["packages"] = list(laid.packages)
         seen = _Seen(work, sha256(canonical_json([header["model_sha256"], header["inputs_sha256"], told])))
-        bench = _Bench(memory, corpus, k, plain, by_meaning(opened))
+        bench = _Bench(memory, corpus, k, plain, opened)
         for number, question in enumerate(asked, 1):
             if question.key not in seen.records:
                 seen.add(question.key, bench.put(question))
@@ -139,6 +143,11 @@ def check(result: dict[str, Any]) -> None:
     unverified = result["quotes_not_in_the_source"]
     if unverified:
         raise GuaranteeViolated(f"{len(unverified)} quotes do not stand in their source: {', '.join(unverified)}")
+
+
+def _every_hundredth(done: int, total: int, path: str) -> None:
+    if done % 100 == 0:
+        say(f"{done:,} of {total:,}: {path}")
 
 
 def _told(question: Question) -> list[Any]:
@@ -167,7 +176,7 @@ class _Seen:
 class _Bench:
     """Puts questions to one corpus."""
 
-    def __init__(self, memory: AgentMemory, corpus: Corpus, k: int, plain: bool, embed: Embed | None) -> None:
+    def __init__(self, memory: AgentMemory, corpus: Corpus, k: int, plain: bool, embed: Embedder | None) -> None:
         self._memory, self._corpus, self._k, self._plain, self._embed = memory, corpus, k, plain, embed
         self._documents = {record.path: record for record in corpus.shelf.all().values()}
         self._folder = next(iter(self._documents)).split("/")[0]
@@ -178,6 +187,7 @@ class _Bench:
         start = time.perf_counter()
         hits = self._corpus.find(question.text, TOP, embed=self._embed)
         find_ms = (time.perf_counter() - start) * 1e3
+        by_words = hits if self._embed is None else self._corpus.find(question.text, TOP)
         plain_hits = self._plainly_found(question.text)
         reply = self._corpus.ask(
             question.text, self._k, embed=self._embed, max_new=MAX_NEW, on_attempt=self._have_stored
@@ -189,6 +199,7 @@ class _Bench:
             "passages": passages,
             "found": [[hit.path, hit.start, hit.stop] for hit in hits],
             "plainly_found": [[hit.path, hit.start, hit.stop] for hit in plain_hits],
+            "found_by_words": [[hit.path, hit.start, hit.stop] for hit in by_words],
             "find_ms": find_ms,
             "asked": _reply_record(reply),
             "plain": self._answered_plainly(question.text, first) if self._plain and first is not None else None,

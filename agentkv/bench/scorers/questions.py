@@ -51,10 +51,13 @@ def _half(records: Sequence[Record]) -> dict[str, Any]:
     return {
         "window_first": of(covered, lambda record: is_found(record, "found", 1)),
         "window_in_5": of(covered, lambda record: is_found(record, "found", 5)),
+        "words_window_first": of(covered, lambda record: is_found(record, "found_by_words", 1)),
+        "words_window_in_5": of(covered, lambda record: is_found(record, "found_by_words", 5)),
         "plain_window_first": of(covered, lambda record: is_found(record, "plainly_found", 1)),
         "plain_window_in_5": of(covered, lambda record: is_found(record, "plainly_found", 5)),
         "quote": of(covered, is_quoted),
         "answer": of(covered, lambda record: is_right(record["asked"]["answer"], record["answers"])),
+        "draft": of(covered, lambda record: is_right(draft_of(record), record["answers"])),
         "plain_answer": of(plain, lambda record: is_right(record["plain"]["answer"], record["answers"])),
         "quote_when_first": of(found, is_quoted),
         "answer_when_first": of(found, lambda record: is_right(record["asked"]["answer"], record["answers"])),
@@ -80,6 +83,12 @@ def is_right(answer: str | None, accepted: Sequence[str]) -> bool:
         contains_answer(flat, [text]) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", flat, re.I) is not None
         for text in accepted
     )
+
+
+def draft_of(record: Record) -> str | None:
+    """The answer as it stood before it was said again from the quote alone; None where none was given."""
+    drafts = [attempt["draft"] for attempt in record["asked"]["attempts"] if attempt["answer"] is not None]
+    return None if record["asked"]["answer"] is None else drafts[-1]
 
 
 def is_found(record: Record, way: str, top: int) -> bool:

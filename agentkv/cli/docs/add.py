@@ -15,6 +15,7 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.docs.common import DEFAULT, Corpus
+from agentkv.cli.docs.vectors import embedded
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import console, count, finish, one_line, say, size, tell
 from agentkv.cli.progress import reading_bar, status
@@ -54,6 +55,7 @@ def add(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
     model: options.Model = options.DEFAULT_MODEL,
+    embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
@@ -62,7 +64,10 @@ def add(
     gpu_layers: options.GpuLayers = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Cut files into windows, index them, and read each once; unchanged files cost a hash."""
+    """Cut files into windows, index them, and read each once; unchanged files cost a hash.
+
+    With an embedder the windows are also indexed by meaning.
+    """
     from agentkv.documents import Corpus as Opened
 
     keep = _keep(eager, lazy, top)
@@ -70,13 +75,16 @@ def add(
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no file or folder {path}")
-    with options.open_memory(store, model, settings, create=not dry_run) as memory:
+    with options.open_memory(store, model, settings, create=not dry_run, embedder=embedder) as memory:
         opened = Opened(memory, corpus, window=tokens, overlap=overlap, keep=keep, top=top)
         globs: Any = {"include": include or (), "exclude": exclude or ()}
         plan, sample, report = _work(opened, paths, globs, dry_run, as_json)
+        vectors = None
+        if memory.embedder is not None and not dry_run:
+            vectors = embedded(opened.shelf, memory.embedder)
         whole = [window.block_id for document in opened.shelf.all().values() for window in document.windows]
         stored = len(whole), len(opened.shelf.stored())
-    record = _record(opened, plan, sample, report, stored)
+    record = {**_record(opened, plan, sample, report, stored), "embedded": vectors}
     failures: list[AgentKVError] = list(plan.failed)
     if report is not None:
         failures += [*report.skipped, *([report.stopped] if report.stopped else [])]
@@ -233,6 +241,8 @@ def _show(record: dict[str, Any], report: Report | None) -> None:
     if report.retired_blocks:
         parts.append(f"{count(report.retired_blocks, 'old window')} removed")
     parts.append(f"{record['stored']:,} of {record['corpus_windows']:,} windows stored")
+    if record["embedded"]:
+        parts.append(f"{count(record['embedded'], 'window')} embedded")
     say("; ".join(parts))
     if report.stopped is not None:
         say("reading stopped early: the rest is indexed, and read when a question needs it")

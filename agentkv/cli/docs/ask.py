@@ -44,7 +44,6 @@ def ask(
 ) -> None:
     """Answer a question from documents: find a window, graft it, quote it, answer."""
     from agentkv.documents import Corpus as Opened
-    from agentkv.documents.locate import by_meaning
 
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     with (
@@ -52,14 +51,13 @@ def ask(
         cancelled_by_ctrl_c() as cancellation,
     ):
         opened = Opened(memory, corpus)
-        embed = by_meaning(memory.embedder)
         with status("asking"):
             reply = opened.ask(
                 question,
                 k,
                 votes=votes,
                 rerank_from=rerank,
-                embed=embed,
+                embed=memory.embedder,
                 max_new=max_new,
                 cancellation=cancellation,
             )

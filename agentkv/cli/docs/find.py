@@ -39,7 +39,6 @@ def find(
 ) -> None:
     """Find the windows that fit a question best, by full-text search and, with an embedder, by meaning."""
     from agentkv.documents import find as find_windows
-    from agentkv.documents.locate import by_meaning
 
     if not question.strip():
         raise UsageError("the question is empty")
@@ -48,7 +47,7 @@ def find(
         hits = _reranked(store, model or options.DEFAULT_MODEL, settings, corpus, question, k, rerank, embedder)
     else:
         with open_shelf(store, corpus, model) as (_, shelf, _), options.open_embedder(embedder) as opened:
-            hits = find_windows(shelf, question, k, embed=by_meaning(opened))
+            hits = find_windows(shelf, question, k, embed=opened)
     record: dict[str, Any] = {"corpus": corpus, "question": question, "hits": [hit_record(hit) for hit in hits]}
     finish(record, as_json, lambda: _show(hits))
 
@@ -64,14 +63,14 @@ def _reranked(
     embedder: str | None,
 ) -> list[Hit]:
     from agentkv.documents import Corpus as Opened
-    from agentkv.documents.locate import by_meaning
 
     with (
         options.open_memory(store, model, settings, embedder=embedder) as memory,
         cancelled_by_ctrl_c() as cancellation,
     ):
-        embed = by_meaning(memory.embedder)
-        return Opened(memory, corpus).find(question, k, rerank_from=rerank, embed=embed, cancellation=cancellation)
+        return Opened(memory, corpus).find(
+            question, k, rerank_from=rerank, embed=memory.embedder, cancellation=cancellation
+        )
 
 
 def _show(hits: list[Hit]) -> None:

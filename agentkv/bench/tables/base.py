@@ -1,0 +1,65 @@
+"""What a table is, and how its figures are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentkv.bench.errors import InvalidResult
+from agentkv.bench.results import Result
+
+MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-1.5b")
+"""The order of rows; other models come behind, by name."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """``name``: between the README's markers; ``benchmark``: whose results it is made of."""
+
+    name: str
+    benchmark: str
+    render: Callable[[Sequence[Result]], str]
+
+    def markdown(self, results: Sequence[Result]) -> str:
+        """The table. Raises InvalidResult if there is no result, or one lacks a figure."""
+        mine = sorted((one for one in results if one.benchmark == self.benchmark), key=_place)
+        if not mine:
+            raise InvalidResult(f"the table {self.name}", f"there is no result of {self.benchmark}")
+        try:
+            return self.render(mine)
+        except (KeyError, IndexError, TypeError, StopIteration, ValueError) as error:
+            names = ", ".join(one.where for one in mine)
+            raise InvalidResult(names, f"a figure of the table {self.name} is missing ({error!r})") from error
+
+
+def _place(result: Result) -> tuple[int, str, str]:
+    known = MODELS.index(result.model) if result.model in MODELS else len(MODELS)
+    return known, result.model, result.where
+
+
+def share(part: dict[str, Any]) -> str:
+    """So many of so many, their share, its 95 % interval after Wilson."""
+    low, high = part["wilson_95"]
+    return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
+
+
+def gigabytes(count: float) -> str:
+    """Bytes in GB."""
+    return f"{count / 1e9:.1f} GB"
+
+
+def milliseconds(value: float) -> str:
+    """Three digits of a number of milliseconds at most: ``0.02``, ``4.9``, ``58``, ``1,470``."""
+    if value < 0.1:
+        return f"{value:.2f}"
+    if value < 10:
+        return f"{value:.1f}"
+    return f"{value:.0f}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
+
+
+def duration(ms: float) -> str:
+    """Milliseconds, or seconds from one second on."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1e3:.1f} s"

@@ -1,0 +1,37 @@
+"""The embedding index made or brought up to date, with a bar and with Ctrl-C. What ``add`` and ``reindex`` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.progress import steps
+from agentkv.errors import Interrupted
+
+if TYPE_CHECKING:
+    from agentkv.documents import Shelf
+    from agentkv.engine.embed import Embedder
+
+
+def embedded(shelf: Shelf, embedder: Embedder) -> int:
+    """Give every window its vectors; how many had none. Raises Interrupted, and what :func:`embed` raises."""
+    from agentkv.documents import embed
+
+    done, total = 0, 0
+    try:
+        with steps("embedding window") as show, cancelled_by_ctrl_c() as cancellation:
+
+            def on_window(at: int, of: int, path: str) -> None:
+                nonlocal done, total
+                done, total = at, of
+                show(at, of, path)
+
+            return embed(shelf, embedder, on_window=on_window, cancellation=cancellation)
+    except KeyboardInterrupt:
+        error = Interrupted()
+        error.message = (
+            f"interrupted: {done:,} of {total:,} windows were embedded and stay; the same command goes on with the rest"
+        )
+        error.args = (error.message,)
+        vars(error).update(done=done, total=total)
+        raise error from None

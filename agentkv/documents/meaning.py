@@ -1,0 +1,141 @@
+"""The embedding index of one corpus: a unit vector for each passage of each window, by one embedder.
+
+Kept beside the full-text index and, like it, made again at any time: vectors of a file that has changed count as none.
+A window is as near to a question as its nearest passage; every vector is compared, so the order is exact. Until
+:meth:`Meaning.fill` has made them all, only windows that words found are ordered by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentkv.documents.index import Index, Window, passages_of
+from agentkv.documents.indexfile import IndexFile
+from agentkv.documents.shelf import Shelf
+from agentkv.engine.base import Cancellation
+from agentkv.engine.embed import Embedder, Vectors
+from agentkv.errors import Cancelled
+
+VERSION = 1
+_SCHEMA = """
+CREATE TABLE vectors (file TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, rows BLOB NOT NULL,
+    PRIMARY KEY (file, number));
+"""
+
+OnVectors = Callable[[int, int, str], None]
+"""Called with windows done, windows to do, and the file's path."""
+
+
+class _Known(NamedTuple):
+    windows: list[Window]
+    rows: Vectors
+    window_of_row: NDArray[np.int64]
+
+
+class Meaning:
+    """The embedding index by ``embedder`` of the corpus that ``index`` is of; a context manager."""
+
+    def __init__(self, shelf: Shelf, index: Index, embedder: Embedder) -> None:
+        self._shelf, self._index, self._embedder = shelf, index, embedder
+        path = shelf.index_path
+        name = f"{path.name}.vectors-{embedder.identity[:32]}"
+        self._file = IndexFile(path.with_name(name), shelf.store.root, _SCHEMA, VERSION)
+
+    def __enter__(self) -> Meaning:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def fill(self, on_window: OnVectors | None = None, cancellation: Cancellation | None = None) -> int:
+        """Make the vectors that are missing; how many windows had none. Goes on where an earlier call was cut short.
+
+        Raises Cancelled, StaleDocument, StoreReadError.
+        """
+        return self._file.used(lambda: self._fill(on_window, cancellation))
+
+    def _fill(self, on_window: OnVectors | None, cancellation: Cancellation | None) -> int:
+        digests = self._index.digests()
+        with self._file.transaction():
+            there = self._file.db.execute("SELECT DISTINCT file, digest FROM vectors").fetchall()
+            for key, digest in there:
+                if digests.get(key) != digest:
+                    self._file.db.execute("DELETE FROM vectors WHERE file = ? AND digest = ?", (key, digest))
+        missing = self._missing(self._index.windows())
+        for done, (key, number) in enumerate(missing):
+            if cancellation is not None and cancellation.requested:
+                raise Cancelled("the embedding of documents")
+            if on_window is not None:
+                on_window(done, len(missing), self._path(key))
+            self._make(key, number, digests[key])
+        return len(missing)
+
+    def order(self, question: str, k: int, among: Sequence[Window] = ()) -> list[Window]:
+        """The ``k`` windows nearest to a question, nearest first: of all where all have vectors, else of ``among``.
+
+        Vectors of ``among`` that are not there are made. Raises StoreReadError.
+        """
+        return self._file.used(lambda: self._order(question, k, among))
+
+    def _order(self, question: str, k: int, among: Sequence[Window]) -> list[Window]:
+        digests = self._index.digests()
+        for key, number in self._missing(among):
+            self._make(key, number, digests[key])
+        known = self._known(digests)
+        wanted = None if not self._missing(self._index.windows()) else set(among)
+        if not known.windows or wanted == set():
+            return []
+        nearness = np.full(len(known.windows), -np.inf, np.float32)
+        np.maximum.at(nearness, known.window_of_row, known.rows @ self._embedder.embed([question])[0])
+        nearest = (known.windows[at] for at in np.argsort(-nearness, kind="stable"))
+        return list(islice((window for window in nearest if wanted is None or window in wanted), k))
+
+    def _missing(self, windows: Iterable[Window]) -> list[Window]:
+        digests = self._index.digests()
+        query = "SELECT file, number, digest FROM vectors WHERE length(rows) > 0 AND length(rows) % ? = 0"
+        rows = self._file.db.execute(query, (4 * self._embedder.dimensions,))
+        there = {(key, number) for key, number, digest in rows if digests.get(key) == digest}
+        return [window for window in windows if window not in there]
+
+    def _path(self, key: str) -> str:
+        record = self._shelf.documents.sound(key)
+        return "" if record is None else record.path
+
+    def _make(self, key: str, number: int, digest: str) -> None:
+        record = self._shelf.documents.sound(key)
+        if record is None or number >= len(record.windows):  # retired a moment ago
+            return
+        window, document = record.windows[number], self._shelf.readable(record)
+        start, stop = document.characters(window.start, window.stop)
+        heading = " > ".join(window.trail)
+        texts = [f"{heading}\n{passage}" for passage in passages_of(document.text[start:stop])] or [heading]
+        rows = np.ascontiguousarray(self._embedder.embed(texts), "<f4")
+        with self._file.transaction():
+            values = key, number, digest, rows.tobytes()
+            self._file.db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", values)
+
+    def _known(self, digests: dict[str, str]) -> _Known:
+        size = self._embedder.dimensions
+        windows: list[Window] = []
+        parts: list[Vectors] = []
+        query = "SELECT file, number, digest, rows FROM vectors ORDER BY file, number"
+        for key, number, digest, data in self._file.db.execute(query):
+            rows = np.frombuffer(data, "<f4") if len(data) % (4 * size) == 0 else np.empty(0, "<f4")
+            if rows.size and digests.get(key) == digest and np.isfinite(rows).all():
+                windows.append((key, number))
+                parts.append(rows.reshape(-1, size))
+        counts = [len(part) for part in parts]
+        return _Known(
+            windows,
+            np.concatenate(parts) if parts else np.zeros((0, size), np.float32),
+            np.repeat(np.arange(len(windows)), counts),
+        )
