@@ -40,6 +40,7 @@ from typing import Any
 
 import orjson
 
+from agentkv import fsio
 from agentkv._version import __version__
 from agentkv.hashing import file_sha256, sha256
 
@@ -120,7 +121,7 @@ def save(result: dict[str, Any], path: Path | None) -> None:
     if "raw" in result:
         lines = b",\n".join(b"    " + orjson.dumps(item, option=orjson.OPT_SORT_KEYS) for item in result["raw"])
         data = data.removesuffix(b"\n}") + b',\n  "raw": [\n' + lines + b"\n  ]\n}"
-    path.write_bytes(data + b"\n")
+    fsio.write_durably(path, [data + b"\n"])
 
 
 def say(line: str) -> None:

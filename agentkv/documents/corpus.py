@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from agentkv.documents import compose
 from agentkv.documents.adding import Adding, OnFile, OnWindow, Plan, Report, Sample, Until
-from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, ask_window, combine
+from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, Source, ask_window, combine
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate, rerank
 from agentkv.documents.meaning import Meaning, OnVectors
@@ -179,13 +179,14 @@ class Corpus:
         rerank_from: int = 0,
         embed: Embed | Embedder | None = None,
         max_new: int = 48,
+        answer_from: Source | None = None,
         shared_words: float = SHARED_WORDS,
         on_attempt: Callable[[Hit], None] | None = None,
         cancellation: Cancellation | None = None,
     ) -> Reply:
         """Answer from the first of the ``k`` best windows that holds the answer, or by ``votes`` of all ``k``.
 
-        ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
+        ``answer_from``, ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
 
         Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument, Cancelled.
         """
@@ -195,8 +196,8 @@ class Corpus:
         for hit in self.find(question, k, rerank_from=rerank_from, embed=embed, cancellation=cancellation):
             if on_attempt is not None:
                 on_attempt(hit)
-            how: Any = {"max_new": max_new, "shared_words": shared_words, "cancellation": cancellation}
-            attempts.append(ask_window(self.reader, hit, question, **how))
+            how: Any = {"max_new": max_new, "answer_from": answer_from, "shared_words": shared_words}
+            attempts.append(ask_window(self.reader, hit, question, **how, cancellation=cancellation))
             self._trim()
             if attempts[-1].answer is not None and not votes:
                 break

@@ -32,6 +32,7 @@ _ABBREVIATION = re.compile(
 _CODE_LINE = re.compile(r"\n")
 _WORD = re.compile(r"\s+")
 _LETTERS = re.compile(r"\w+")
+_VERDICTS = ("yes", "no")
 _SUFFIX, _STEM = re.compile(r"(?:ings?|e[dr]s?|es|s|ly)$"), 5
 
 
@@ -91,7 +92,6 @@ def normalised(text: str) -> str:
 @dataclass
 class _Node:
     children: dict[int, _Node] = field(default_factory=dict)
-    leaf: int = -1
     bonus: float = 0.0
     only: int = -1
     """The one text behind it; -1 where there are several."""
@@ -101,12 +101,11 @@ class _Node:
 class Choice:
     """Which of the texts was chosen; ``probability`` among what was allowed at each fork, multiplied.
 
-    ``logits``: those behind the last token; ``asked``: forks, at each of which the model was asked once.
+    ``asked``: forks, at each of which the model was asked once.
     """
 
     index: int
     probability: float
-    logits: Logits
     asked: int
 
 
@@ -116,20 +115,15 @@ def choose(
     texts: Sequence[str],
     bonus: Sequence[float] | None = None,
     cancellation: Cancellation | None = None,
-    *,
-    whole: bool = True,
 ) -> Choice:
     """Let the model go on with exactly one of ``texts``, token by token, greedily.
 
     ``texts``: at least one, different, none the beginning of another. ``bonus``: nats for each; at a fork the largest
-    behind a child is added to its logit. ``logits`` are those of the live context; on return the context ends with
-    the chosen text, or, unless ``whole``, with as much of it as it took to choose.
+    behind a child is added to its logit. ``logits`` are those of the live context; on return the context ends with as
+    much of the chosen text as it took to tell it from the others.
     """
-    root = _tree(engine, texts, bonus or [0.0] * len(texts))
-    node, pending, probability, asked = root, list[int](), 1.0, 0
-    while node.children:
-        if not whole and node.only >= 0:
-            return Choice(node.only, probability, logits, asked)
+    node, pending, probability, asked = _tree(engine, texts, bonus or [0.0] * len(texts)), list[int](), 1.0, 0
+    while node.only < 0:
         if len(node.children) == 1:
             ((token, node),) = node.children.items()
         else:
@@ -142,13 +136,11 @@ def choose(
             probability *= float(1 / np.exp(wide - wide[best]).sum())
             token, node = tokens[best], node.children[tokens[best]]
         pending.append(token)
-    if pending:
-        logits = engine.extend(pending, cancellation)
-    return Choice(node.leaf, probability, logits, asked)
+    return Choice(node.only, probability, asked)
 
 
 def _tree(engine: Engine, texts: Sequence[str], bonus: Sequence[float]) -> _Node:
-    root = _Node()
+    root = _Node(only=0 if len(texts) == 1 else -1)
     for index, text in enumerate(texts):
         node = root
         for token in engine.tokenize(text, special=False):
@@ -159,7 +151,6 @@ def _tree(engine: Engine, texts: Sequence[str], bonus: Sequence[float]) -> _Node
                 child.only = -1
             child.bonus = max(child.bonus, bonus[index])
             node = child
-        node.leaf = index
     return root
 
 
@@ -175,6 +166,14 @@ def shares_of(wanted: Sequence[str], texts: Sequence[str]) -> list[float]:
     weights = [math.log((len(texts) + 1) / (1 + count)) if count else 0.0 for count in holding]
     total = sum(weights) or 1.0
     return [sum(w for stem, w in zip(stems, weights, strict=True) if stem in words) / total for words in held]
+
+
+def is_grounded(said: Sequence[str], asked: Sequence[str], text: str) -> bool:
+    """Whether more than half of the words that an answer adds to its question stand in a text; true if it adds none."""
+    known = {_stem(word) for word in (*asked, *_VERDICTS)}
+    new = [stem for stem in map(_stem, said) if stem not in known]
+    held = {_stem(word) for word in _LETTERS.findall(text.casefold())}
+    return not new or sum(stem in held for stem in new) > len(new) / 2
 
 
 def _stem(word: str) -> str:

@@ -80,7 +80,10 @@ class Counters:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known of the loaded model. ``train_window`` is in tokens, ``sha256`` over the model's bytes."""
+    """What is known of the loaded model. ``train_window`` is in tokens, ``sha256`` over the model's bytes.
+
+    ``n_params``: its weights, 0 where that is not known.
+    """
 
     name: str
     architecture: str
@@ -92,6 +95,7 @@ class ModelInfo:
     bos_text: str
     eos_text: str
     add_bos: bool
+    n_params: int = 0
 
 
 @dataclass(frozen=True)

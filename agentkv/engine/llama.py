@@ -236,6 +236,7 @@ class LlamaEngine:
             bos_text=self._piece(bos, special=True).decode("utf-8", "replace") if bos >= 0 else "",
             eos_text=self._piece(eos, special=True).decode("utf-8", "replace") if eos >= 0 else "",
             add_bos=bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
+            n_params=llama_cpp.llama_model_n_params(self._model),
         )
 
     def _metadata(self, key: bytes) -> str | None:

@@ -149,6 +149,10 @@ def test_ask(added: Run, folder: Path) -> None:
     assert "tokens:" in shown.stderr
     meant = record(added("docs", "ask", "How long are returns accepted?", "--embedder", "fake", "--json"))
     assert meant["attempts"][0]["method"] == "bm25+embedding"
+    how = ("How long are returns accepted?", "-k", 1, "--answer-from")
+    (behind,) = record(added("docs", "ask", *how, "window", "--json"))["attempts"]
+    assert behind["answer"] in (behind["draft"], None)
+    assert "window" in added("docs", "ask", *how, "elsewhere").stderr
     assert added("docs", "ask", "zzzz").stdout == "no window has any of these words\n"
 
 

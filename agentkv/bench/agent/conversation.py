@@ -23,6 +23,7 @@ from typing import Any
 
 import orjson
 
+from agentkv import fsio
 from agentkv.bench import measured
 from agentkv.bench.agent import arms, script
 from agentkv.bench.report import now, origin, say
@@ -83,7 +84,7 @@ def run(
         found[name] = known or _arm(name, {**payload, **own}, plan)
         if known is None and work is not None:
             work.mkdir(parents=True, exist_ok=True)
-            (work / f"{name}.json").write_bytes(orjson.dumps({"key": key, "arm": found[name]}))
+            fsio.write_durably(work / f"{name}.json", [orjson.dumps({"key": key, "arm": found[name]})])
     raw = {name: {"label": arms.LABELS[name], **arm} for name, arm in found.items()}
     part = {"part": "conversation", "before": plan.before, "ours": arms.AGENTKV, "manual_tokens": n_manual}
     return measured.result(header, {"plan": part, **raw})

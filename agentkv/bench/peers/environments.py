@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from agentkv import fsio
 from agentkv.bench.report import say
 from agentkv.hashing import canonical_json, sha256
 
@@ -62,7 +63,8 @@ def _make(home: Path, python: Path, packages: Sequence[str], report: Path) -> No
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--only-binary", ":all:"]
     told = home / "pip.json"
     _run([*pip, "--report", str(told), *packages])
-    report.write_bytes(orjson.dumps([_installed(one) for one in json.loads(told.read_bytes())["install"]]))
+    installed = [_installed(one) for one in json.loads(told.read_bytes())["install"]]
+    fsio.write_durably(report, [orjson.dumps(installed)])
 
 
 def _run(command: list[str]) -> None:

@@ -79,8 +79,8 @@ def questions(results: Sequence[Result]) -> str:
             names = ("window_first", "window_in_5", "quote", "answer")
             rows.append([f"{one.model}, by {found_by}", half, *(share(found[name]) for name in names)])
             rows[-1] += ["", share(found["not_stated_rightly"])]
-            names = ("plain_window_first", "plain_window_in_5")
-            rows.append([f"{one.model}, plain search and prompt", half, *(share(found[name]) for name in names), ""])
+            plainly = ("plain_window_first", "plain_window_in_5")
+            rows.append([f"{one.model}, plain search and prompt", half, *(share(found[name]) for name in plainly), ""])
             rows[-1] += [share(found["plain_answer"]), "", share(found["plain_not_stated_rightly"])]
         ms = one.data["ms"]
         for row, time in zip(rows[-2:], (ms["question"], ms["plain_question"]), strict=True):

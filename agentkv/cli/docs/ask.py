@@ -6,6 +6,7 @@ What was tried, token counts and times go to stderr. No window that holds the an
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
     from agentkv.documents import Evidence, Reply
     from agentkv.documents.answer import Attempt
 
+
+class AnswerFrom(StrEnum):
+    """What an answer is said from."""
+
+    WINDOW = "window"
+    QUOTE = "quote"
+
+
 _ORIGIN = {"changed": "the file has changed since", "gone": "the file is no longer there"}
 
 
@@ -31,6 +40,10 @@ def ask(
         int, typer.Option(metavar="N", min=0, help="Let the model order the first N; it reads those not stored yet.")
     ] = 0,
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of the answer, its quote apart.")] = 48,
+    answer_from: Annotated[
+        AnswerFrom | None,
+        typer.Option(show_default="by the model's size", help="Say it behind the window, or from the quote alone."),
+    ] = None,
     corpus: Corpus = DEFAULT,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
@@ -59,6 +72,7 @@ def ask(
                 rerank_from=rerank,
                 embed=memory.embedder,
                 max_new=max_new,
+                answer_from=None if answer_from is None else answer_from.value,
                 cancellation=cancellation,
             )
     finish(_record(corpus, reply), as_json, lambda: _show(reply))
