@@ -14,6 +14,8 @@ from agentkv.cli.output import duration, say, table
 _ROWS = {
     "window_first": "right window first",
     "window_in_5": "… among five",
+    "words_window_first": "by words alone: right window first",
+    "words_window_in_5": "… among five",
     "plain_window_first": "plain BM25: right window first",
     "plain_window_in_5": "… among five",
     "quote": "quote right",
