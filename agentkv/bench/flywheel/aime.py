@@ -8,7 +8,8 @@
 4. System: a problem with a live solution is answered by recurrence, any other as by the base; counted from what was
    recorded, a *system* number.
 
-The problems stay in their file: records hold digests of their texts. Every problem is recorded when it is done, and a
+The problems stay in their file: records hold digests of their texts. What the model wrote may repeat a problem's words,
+so it is in the ledger only; the result has its SHA-256. Every problem is recorded when it is done, and a
 run that was broken off goes on. Where the file is absent the benchmark skips, and says so.
 """
 
@@ -43,6 +44,7 @@ from agentkv.memory import AgentMemory
 
 LIBRARY = 8
 REPEATS = 4
+_WRITTEN = ("generated", "program")
 
 
 def problems(path: Path) -> list[Task]:
@@ -115,7 +117,21 @@ def run(
     for repeat in range(repeats if learned else 0):
         if f"recall/{repeat}" not in recording.keys:
             recording.add(_recalled(path, model, store, learned, repeat, settings or {}))
-    return recording.end()
+    return _told(recording.end())
+
+
+def _told(result: dict[str, Any]) -> dict[str, Any]:
+    """A result that may be published: digests in place of what was generated, which no figure is made of."""
+    return {**result, "raw": [{**item, "raw": _digests(item["raw"])} for item in result["raw"]]}
+
+
+def _digests(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: f"sha256:{sha256(inner.encode())}" if key in _WRITTEN and isinstance(inner, str) else _digests(inner)
+            for key, inner in value.items()
+        }
+    return [_digests(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _base(gate: Gate, tasks: Sequence[Task]) -> Iterator[Item]:

@@ -5,12 +5,12 @@ benchmark calls its figures; refuses to compute any from two results.
 
 base.py        what a table is            engine.py     exactness, reading, bytes, faults
 routing.py     answers and routes         agent.py      a conversation beside other ways
-documents.py   documents past the window
+documents.py   documents past the window  flywheel.py   solved once, used again
 """
 
 from __future__ import annotations
 
-from agentkv.bench.tables import agent, documents, engine, routing
+from agentkv.bench.tables import agent, documents, engine, flywheel, routing
 from agentkv.bench.tables.base import Table
 
 TABLES = (
@@ -31,6 +31,10 @@ TABLES = (
     Table("questions", "questions", documents.questions),
     Table("compose", "compose", documents.compose),
     Table("interrupt", "interrupt", documents.interrupt),
+    Table("aime", "bench aime", flywheel.aime),
+    Table("variants", "bench variants", flywheel.variants),
+    Table("families", "bench families", flywheel.families),
+    Table("interference", "bench interference", flywheel.interference),
 )
 
 __all__ = ["TABLES", "Table"]

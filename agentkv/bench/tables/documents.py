@@ -75,7 +75,8 @@ def questions(results: Sequence[Result]) -> str:
     rows = []
     for one in results:
         found_by = "words and meaning" if one.data["settings"].get("embedder") else "words"
-        for half, found in one.data["halves"].items():
+        for half in ("tuned", "kept out", "all"):
+            found = one.data["halves"][half]
             names = ("window_first", "window_in_5", "quote", "answer")
             rows.append([f"{one.model}, by {found_by}", half, *(share(found[name]) for name in names)])
             rows[-1] += ["", share(found["not_stated_rightly"])]
@@ -117,7 +118,7 @@ def reread(results: Sequence[Result]) -> str:
                 for way in ("warm", "cold")
             ]
             equal = "yes" if size["logits_equal"] else "NO"
-            rows.append([one.model, f"{size['tokens']:,}", duration(size["reread"]["median"]), *ways, equal])
+            rows.append([one.model, f"{size['tokens']:,.0f}", duration(size["reread"]["median"]), *ways, equal])
     return markdown(("model", "tokens", "read again", "restored, warm", "restored, cold", "logits equal"), rows)
 
 

@@ -16,6 +16,7 @@ from agentkv.bench.flywheel.families import FAMILIES
 from agentkv.bench.flywheel.variants import ORIGINS
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, score
+from agentkv.hashing import sha256
 
 Engines = Callable[[], FakeEngine]
 TWO = FAMILIES[1], FAMILIES[8]
@@ -109,6 +110,10 @@ def test_hard_problems_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (run,) = ledger.runs()
     score(ledger, run).require_equal()
     assert PROBLEMS[0]["problem"] not in (tmp_path / "ledger" / "ledger.jsonl").read_text()
+    (kept,) = [item.raw["attempts"][0] for item in ledger.items(run) if item.key == "base/p3"]
+    (told,) = [item.raw["attempts"][0] for item in measured.items_of(result) if item.key == "base/p3"]
+    assert told["generated"] == f"sha256:{sha256(kept['generated'].encode())}"
+    assert {**told, "generated": kept["generated"], "program": kept["program"]} == kept
 
 
 def test_the_programs_that_come_along_are_the_last_to_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,73 @@
+"""The flywheel: hard problems, transfer to others, small tasks of many families."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentkv.bench.flywheel.grading import WAYS
+from agentkv.bench.report import markdown
+from agentkv.bench.results import Result
+from agentkv.bench.tables.base import duration, share
+
+
+def aime(results: Sequence[Result]) -> str:
+    """A row a model: base, recurrence, and the whole, a system number."""
+    rows = []
+    for one in results:
+        found = one.data["summary"]
+        equal = "equal" if found["repeats_equal"] else "NOT equal"
+        rows.append(
+            [
+                one.model,
+                share(found["base"]),
+                f"{found['base_tokens']:,} tokens, {found['base_seconds'] / 60:.0f} min",
+                share(found["base_any_sample"]),
+                f"{found['recurrence']['k']} of {found['recurrence']['n']}",
+                f"{found['recurrence_tokens']:,} tokens, {duration(1e3 * found['recurrence_seconds'])}",
+                f"{found['repeats']}, {equal}",
+                share(found["system"]),
+            ]
+        )
+    headings = ("model", "base: commonest answer", "what it took", "any sample right", "recurrence of the library")
+    return markdown((*headings, "what it took", "repeats", "system: recurrence, else base"), rows)
+
+
+def variants(results: Sequence[Result]) -> str:
+    """A row a model and way."""
+    labels = {"fill": "parameters filled", "rewrite": "program rewritten", "substitute": "substituted, no model"}
+    rows = [
+        [
+            one.model,
+            labels[way],
+            share(one.data["summary"]["routed"]),
+            share(one.data["summary"]["answered"][way]),
+            share(one.data["summary"]["answered_given"][way]),
+        ]
+        for one in results
+        for way in WAYS
+    ]
+    return markdown(("model", "way", "routed rightly", "answered rightly", "… given the right block"), rows)
+
+
+def families(results: Sequence[Result]) -> str:
+    """A row a model."""
+    rows = []
+    for one in results:
+        found = one.data["summary"]
+        names = ("routed", "answered", "answered_given", "substituted")
+        rows.append([one.model, *(share(found[name]) for name in names), f"{found['tokens']['a_task']:.0f}"])
+        direct = found["direct"]
+        rows[-1] += [share(direct) if direct["n"] else "not asked", f"{found['direct_tokens']['a_task']:.0f}"]
+    headings = ("model", "routed rightly", "answered rightly", "… given the right block", "substituted, no model")
+    return markdown((*headings, "tokens a task", "the model directly", "tokens a task"), rows)
+
+
+def interference(results: Sequence[Result]) -> str:
+    """A row a model."""
+    rows = []
+    for one in results:
+        found = one.data["summary"]
+        tokens = found["prompt_tokens"]
+        rows.append([one.model, share(found["one_block"]), f"{tokens['one']:,.0f}"])
+        rows[-1] += [share(found["all_blocks"]), f"{tokens['all']:,.0f}"]
+    return markdown(("model", "behind the routed block", "tokens", "behind all eight", "tokens"), rows)
