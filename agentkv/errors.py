@@ -478,9 +478,12 @@ class WorkerFailed(AgentKVError):
 
 
 class Interrupted(AgentKVError):
-    """Stopped by Ctrl-C; everything committed before stays."""
+    """Stopped by Ctrl-C; everything committed before stays. ``counts``: of what was done, for a script."""
 
     exit_code = 130
 
-    def __init__(self) -> None:
-        super().__init__("interrupted; what was committed before stays, nothing is half-written")
+    def __init__(
+        self, message: str = "interrupted; what was committed before stays, nothing is half-written", **counts: int
+    ) -> None:
+        super().__init__(message)
+        vars(self).update(counts)

@@ -207,11 +207,8 @@ def _deposit_one(memory: AgentMemory, item: Item, allow_inexact: bool, cancellat
 
 
 def _interrupted(done: int, total: int) -> Interrupted:
-    error = Interrupted()
-    error.message = f"interrupted: {done} of {total} are stored and stay; the same command goes on with the rest"
-    error.args = (error.message,)
-    vars(error).update(done=done, total=total)
-    return error
+    message = f"interrupted: {done} of {total} are stored and stay; the same command goes on with the rest"
+    return Interrupted(message, done=done, total=total)
 
 
 # --- the screen -----------------------------------------------------------------------------------

@@ -143,19 +143,15 @@ def _files(what: str) -> Iterator[Callable[[int, int, str], None] | None]:
 
 
 def _interrupted(corpus: CorpusOf, plan: Plan | None, begun: int) -> Interrupted:
-    error = Interrupted()
     if plan is None or not begun:
-        error.message = "interrupted; what was stored before stays"
-    else:
-        stored = corpus.memory.store.exists
-        left = sum(not stored(window.block_id) for _, window in plan.missing)
-        error.message = (
-            f"interrupted: {begun - left:,} of {count(begun, 'window')} were read and stay; the same command goes on "
-            "with the rest"
-        )
-        vars(error).update(done=begun - left, total=begun)
-    error.args = (error.message,)
-    return error
+        return Interrupted("interrupted; what was stored before stays")
+    stored = corpus.memory.store.exists
+    done = begun - sum(not stored(window.block_id) for _, window in plan.missing)
+    return Interrupted(
+        f"interrupted: {done:,} of {count(begun, 'window')} were read and stay; the same command goes on with the rest",
+        done=done,
+        total=begun,
+    )
 
 
 # --- the screen -----------------------------------------------------------------------------------

@@ -28,10 +28,8 @@ def embedded(shelf: Shelf, embedder: Embedder) -> int:
 
             return embed(shelf, embedder, on_window=on_window, cancellation=cancellation)
     except KeyboardInterrupt:
-        error = Interrupted()
-        error.message = (
-            f"interrupted: {done:,} of {total:,} windows were embedded and stay; the same command goes on with the rest"
-        )
-        error.args = (error.message,)
-        vars(error).update(done=done, total=total)
-        raise error from None
+        raise Interrupted(
+            f"interrupted: {done:,} of {total:,} windows are embedded and stay; the same command does the rest",
+            done=done,
+            total=total,
+        ) from None

@@ -151,10 +151,8 @@ class _Job:
 
 
 def _interrupted(done: int, total: int) -> Interrupted:
-    error = Interrupted()
-    error.message = f"interrupted: {done} of {total} texts are stored and stay; the same command goes on with the rest"
-    error.args = (error.message,)
-    return error
+    message = f"interrupted: {done} of {total} texts are stored and stay; the same command goes on with the rest"
+    return Interrupted(message, done=done, total=total)
 
 
 def _record(done: ImportedPack, root: Path, cards: int | None) -> dict[str, Any]:
