@@ -29,7 +29,6 @@ from agentkv.engine.base import (
     Cancellation,
     Counters,
     Logits,
-    ModelInfo,
     Sampling,
     Scored,
     State,
@@ -37,6 +36,7 @@ from agentkv.engine.base import (
     one_by_one,
 )
 from agentkv.engine.beside import Beside
+from agentkv.engine.described import described, piece_of
 from agentkv.engine.fingerprint import llama_fingerprint
 from agentkv.engine.generate import check_ids, check_window
 from agentkv.engine.models import gguf_check, resolve
@@ -101,7 +101,7 @@ class LlamaEngine:
         _start_backend()
         self._load(path)
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
-        self.info = self._describe(path, name or path.stem, sha256 or file_sha256(path))
+        self.info = described(self._model, path, name or path.stem, sha256 or file_sha256(path))
         train = self.info.train_window
         self.window = self.settings.window or min(train, _DEFAULT_WINDOW)
         if self.window > train:
@@ -222,28 +222,6 @@ class LlamaEngine:
 
     # --- what the model is ------------------------------------------------------------------------
 
-    def _describe(self, path: Path, name: str, sha256: str) -> ModelInfo:
-        template = llama_cpp.llama_model_chat_template(self._model, None)
-        bos, eos = llama_cpp.llama_vocab_bos(self._vocab), llama_cpp.llama_vocab_eos(self._vocab)
-        return ModelInfo(
-            name=name,
-            architecture=self._metadata(b"general.architecture") or path.stem,
-            sha256=sha256,
-            train_window=llama_cpp.llama_model_n_ctx_train(self._model),
-            n_vocab=llama_cpp.llama_vocab_n_tokens(self._vocab),
-            chat_template=template.decode("utf-8", "replace") if template else None,
-            bos=bos if bos >= 0 else None,
-            bos_text=self._piece(bos, special=True).decode("utf-8", "replace") if bos >= 0 else "",
-            eos_text=self._piece(eos, special=True).decode("utf-8", "replace") if eos >= 0 else "",
-            add_bos=bool(llama_cpp.llama_vocab_get_add_bos(self._vocab)),
-            n_params=llama_cpp.llama_model_n_params(self._model),
-        )
-
-    def _metadata(self, key: bytes) -> str | None:
-        buffer = ctypes.create_string_buffer(256)
-        length = llama_cpp.llama_model_meta_val_str(self._model, key, buffer, len(buffer))
-        return buffer.value.decode("utf-8", "replace") if length >= 0 else None
-
     @property
     def alignment(self) -> int:
         """See :class:`agentkv.Engine`.
@@ -284,15 +262,7 @@ class LlamaEngine:
         """See :class:`agentkv.Engine`."""
         self._open()
         check_ids([token], self.info.n_vocab)
-        return self._piece(token, special=False)
-
-    def _piece(self, token: int, special: bool) -> bytes:
-        buffer = ctypes.create_string_buffer(64)
-        n = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
-        if n < 0:
-            buffer = ctypes.create_string_buffer(-n)
-            n = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, special)
-        return buffer.raw[:n]
+        return piece_of(self._vocab, token)
 
     def is_end(self, token: int) -> bool:
         """See :class:`agentkv.Engine`."""
