@@ -69,8 +69,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One window that was asked. ``answer`` and ``evidence`` are None where it said that it is not stated.
+    """A window that was asked, maybe with others behind it.
 
+    ``answer`` and ``evidence`` are None where it said that it is not stated.
     ``draft``: what was said before the sentence was chosen. ``confidence``: the probability of that choice among the
     sentences of the window. ``tokens.generated`` counts steps at which the model was asked; sentences it had no choice
     about are prefilled. ``kept``: whether the window is stored now.
@@ -104,38 +105,44 @@ def ask_window(
     hit: Hit,
     question: str,
     *,
+    behind: Sequence[Hit] = (),
     max_new: int = 48,
     answer_from: Source | None = None,
     shared_words: float = SHARED_WORDS,
     cancellation: Cancellation | None = None,
 ) -> Attempt:
-    """Ask one window. ``answer_from``: see ``FROM_WINDOW``, by which it goes unless given.
+    """Ask one window, and those ``behind`` it, which are read one after the other.
 
-    ``shared_words``: see ``SHARED_WORDS``; 0 leaves the choice of the sentence to the model alone.
+    ``answer_from``: see ``FROM_WINDOW``, by which it goes unless given. ``shared_words``: see ``SHARED_WORDS``; 0
+    leaves the choice of the sentence to the model alone.
 
     Raises WindowOverflow, with everything untouched, StaleDocument, Cancelled.
     """
     engine = reader.memory.engine
     freely = (answer_from or ("window" if engine.info.n_params >= FROM_WINDOW else "quote")) == "window"
-    quotable = _quotable(hit)
+    quotable = _quotable([hit, *behind])
     prompt = reader.window_prompt(hit.document, hit.window, question)
+    following = [(one.document, one.window) for one in behind]
+    n_following = sum(len(reader.window_prompt(*one).manual) for one in following)
     cue = engine.tokenize(EVIDENCE, special=False)
-    longest = max((len(engine.tokenize(item.text + END, special=False)) for item in quotable), default=0)
-    check_window(sum(map(len, prompt.blocks)), len(prompt.turn) + len(cue) + longest, max_new, engine.window)
+    longest = max((len(engine.tokenize(item.text + END, special=False)) for _, item in quotable), default=0)
+    n_blocks = sum(map(len, prompt.blocks)) + n_following
+    check_window(n_blocks, len(prompt.turn) + len(cue) + longest, max_new, engine.window)
     begun = time.perf_counter()
-    with reader.live(hit.document, hit.window, question, cancellation) as live:
+    with reader.live(hit.document, hit.window, question, cancellation, following) as live:
         restored_at, decoded = time.perf_counter(), engine.counters.decoded
         logits = engine.extend(prompt.turn, cancellation)
         draft, generated = said_in_a_line(engine, logits, prompt.stops, max_new, cancellation)
         choice = None
-        if quotable and _is_stated(draft, question, hit, freely):
+        if quotable and _is_stated(draft, question, [hit, *behind], freely):
             logits = engine.extend(cue, cancellation)
-            texts = [item.text + END for item in quotable]
-            bonus = _bonus(question, draft, quotable, shared_words, 2.0 if freely else 0.5)
+            texts = [item.text + END for _, item in quotable]
+            bonus = _bonus(question, draft, [item for _, item in quotable], shared_words, 2.0 if freely else 0.5)
             choice = choose(engine, logits, texts, bonus, cancellation)
-        prefilled = engine.counters.decoded - decoded - max(0, generated - 1)  # the last one said is not read
+        prefilled = n_following + engine.counters.decoded - decoded
+        prefilled -= max(0, generated - 1)  # the last one said is not read
         restored = live.manifest.n_tokens if live.manifest is not None else 0
-    evidence = None if choice is None else _evidence(reader.shelf, hit, quotable[choice.index])
+    evidence = None if choice is None else _evidence(reader.shelf, *quotable[choice.index])
     steps = generated + (0 if choice is None else choice.asked)
     said = NOTHING
     if evidence is not None and not freely:
@@ -164,20 +171,23 @@ def ask_window(
     )
 
 
-def _quotable(hit: Hit) -> list[Sentence]:
-    """The window's sentences, each once."""
-    found: dict[str, Sentence] = {}
-    for item in sentences(hit.text, code=hit.document.kind == "code"):
-        if normalised(item.text).casefold() != NOT_STATED:
-            found.setdefault(item.text, item)
+def _quotable(hits: Sequence[Hit]) -> list[tuple[Hit, Sentence]]:
+    """The windows' sentences, each once, with where it stands."""
+    found: dict[str, tuple[Hit, Sentence]] = {}
+    for hit in hits:
+        for item in sentences(hit.text, code=hit.document.kind == "code"):
+            if normalised(item.text).casefold() != NOT_STATED:
+                found.setdefault(item.text, (hit, item))
     return list(found.values())
 
 
-def _is_stated(draft: str, question: str, hit: Hit, freely: bool) -> bool:
-    """Whether a draft counts as one. Where it is the answer, it has to stand in the window."""
+def _is_stated(draft: str, question: str, hits: Sequence[Hit], freely: bool) -> bool:
+    """Whether a draft counts as one. Where it is the answer, it has to stand in the windows."""
     if _NOT_STATED.search(draft):
         return False
-    return not freely or (bool(draft) and is_grounded(query_terms(draft), query_terms(question), hit.text))
+    return not freely or (
+        bool(draft) and is_grounded(query_terms(draft), query_terms(question), "\n".join(hit.text for hit in hits))
+    )
 
 
 def _bonus(question: str, draft: str, quotable: Sequence[Sentence], nats: float, of_draft: float) -> list[float]:

@@ -176,6 +176,7 @@ class Corpus:
         k: int = 3,
         *,
         votes: bool = False,
+        together: bool = False,
         rerank_from: int = 0,
         embed: Embed | Embedder | None = None,
         max_new: int = 48,
@@ -186,17 +187,23 @@ class Corpus:
     ) -> Reply:
         """Answer from the first of the ``k`` best windows that holds the answer, or by ``votes`` of all ``k``.
 
+        ``together``: read the ``k`` one behind the other and answer from all of them; only the first is restored.
+
         ``answer_from``, ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
 
         Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument, Cancelled.
         """
         if not question.strip():
             raise UsageError("the question is empty")
+        if together and votes:
+            raise UsageError("windows that are read together give one answer: there is nothing to vote on")
         attempts: list[Attempt] = []
-        for hit in self.find(question, k, rerank_from=rerank_from, embed=embed, cancellation=cancellation):
+        hits = self.find(question, k, rerank_from=rerank_from, embed=embed, cancellation=cancellation)
+        for hit in hits[:1] if together else hits:
             if on_attempt is not None:
                 on_attempt(hit)
             how: Any = {"max_new": max_new, "answer_from": answer_from, "shared_words": shared_words}
+            how["behind"] = hits[1:] if together else ()
             attempts.append(ask_window(self.reader, hit, question, **how, cancellation=cancellation))
             self._trim()
             if attempts[-1].answer is not None and not votes:

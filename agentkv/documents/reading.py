@@ -11,7 +11,7 @@ same bytes. Which ones are probed follows from their ids, so that an interrupted
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agentkv.blocks import Blocks
@@ -143,11 +143,14 @@ class Reader:
         window: WindowRecord,
         question: str,
         cancellation: Cancellation | None = None,
+        behind: Sequence[tuple[DocumentRecord, WindowRecord]] = (),
     ) -> Iterator[Live]:
         """The engine with just this window in its context: restored, or else read, and kept if it can be.
 
+        The windows ``behind`` it are read one after the other, and not kept: see :mod:`agentkv.documents.compose`.
         The context is empty again at the end.
         """
+        following = [self.window_prompt(*one).manual for one in behind]
         prompt = self.window_prompt(document, window, question)
         blocks = self.memory.blocks
         manifest, created = self._kept(document, window, cancellation)
@@ -161,6 +164,8 @@ class Reader:
                 blocks.engine.clear()
                 for part in prompt.blocks:
                     blocks.engine.extend(part, cancellation)
+            for part in following:
+                blocks.engine.extend(part, cancellation)
             yield Live(prompt, manifest, created)
 
     def _kept(

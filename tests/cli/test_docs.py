@@ -149,6 +149,9 @@ def test_ask(added: Run, folder: Path) -> None:
     assert "tokens:" in shown.stderr
     meant = record(added("docs", "ask", "How long are returns accepted?", "--embedder", "fake", "--json"))
     assert meant["attempts"][0]["method"] == "bm25+embedding"
+    both = record(added("docs", "ask", "How long are returns accepted?", "-k", 2, "--together", "--json"))
+    assert len(both["attempts"]) == 1
+    assert both["attempts"][0]["tokens"]["prefilled"] > 100
     how = ("How long are returns accepted?", "-k", 1, "--answer-from")
     (behind,) = record(added("docs", "ask", *how, "window", "--json"))["attempts"]
     assert behind["answer"] in (behind["draft"], None)

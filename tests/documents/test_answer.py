@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
 from agentkv.documents.answer import EVIDENCE, FROM_WINDOW, combine, key_of, stands_at
 from agentkv.documents.quote import MAX_QUOTE, NOT_STATED, choose, is_grounded, normalised, sentences, shares_of
+from agentkv.engine.base import Cancellation, Logits
 from agentkv.errors import UsageError, WindowOverflow
 
 from .conftest import script
@@ -156,6 +158,38 @@ def test_votes(tmp_path: Path, folder: Path) -> None:
     assert (combined.answer, combined.votes) == ("the 7 days.", 2)
     assert combine("q", [first, second]).answer == "9"
     assert combine("q", []).answer is None
+
+
+def test_windows_read_one_behind_the_other_give_one_answer(tmp_path: Path, folder: Path) -> None:
+    quote = "The cutoff is on Monday at four."
+    corpus = corpus_saying(tmp_path, folder, saying(quote, "Monday"))
+    question, engine = "shop returns cutoff", corpus.memory.engine
+    first, *others = corpus.find(question, k=3)
+    read: list[tuple[int, ...]] = []
+    extend = engine.extend
+
+    def watched(tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        logits = extend(tokens, cancellation)
+        read.append(tuple(engine.tokens))
+        return logits
+
+    engine.extend = watched  # type: ignore[method-assign]
+    reply = corpus.ask(question, k=3, together=True)
+    (attempt,) = reply.attempts
+    assert (reply.answer, attempt.hit.window) == ("Monday", first.window)
+    assert reply.evidence is not None
+    assert (reply.evidence.quote, reply.evidence.path, reply.evidence.verified) == (quote, "docs/deep/trains.rst", True)
+    prompts = [corpus.reader.window_prompt(hit.document, hit.window, question) for hit in (first, *others)]
+    whole = (*prompts[0].prefix, *(token for prompt in prompts for token in prompt.manual), *prompts[0].turn)
+    assert whole in read
+    assert attempt.tokens.restored >= len(prompts[0].prefix) + len(prompts[0].manual)
+    assert attempt.tokens.prefilled > sum(len(prompt.manual) for prompt in prompts[1:])
+    with pytest.raises(UsageError, match="vote"):
+        corpus.ask(question, votes=True, together=True)
+    long = "shop returns cutoff pump " * 60
+    assert corpus.ask(long, k=3).attempts
+    with pytest.raises(WindowOverflow):
+        corpus.ask(long, k=3, together=True)
 
 
 def test_keys_of_answers() -> None:

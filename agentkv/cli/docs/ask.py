@@ -36,6 +36,9 @@ def ask(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
     k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help="Windows to try at most.")] = 3,
     votes: Annotated[bool, typer.Option("--votes", help="Ask all k windows and take what most of them say.")] = False,
+    together: Annotated[
+        bool, typer.Option("--together", help="Read the k windows one behind the other and answer from all of them.")
+    ] = False,
     rerank: Annotated[
         int, typer.Option(metavar="N", min=0, help="Let the model order the first N; it reads those not stored yet.")
     ] = 0,
@@ -69,6 +72,7 @@ def ask(
                 question,
                 k,
                 votes=votes,
+                together=together,
                 rerank_from=rerank,
                 embed=memory.embedder,
                 max_new=max_new,
