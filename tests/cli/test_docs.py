@@ -180,7 +180,7 @@ def test_an_embedding_index(added: Run, folder: Path) -> None:
     assert (again["windows"], again["embedded"]) == (3, 0)
     (folder / "more.md").write_text("# More\n\nBicycles are mended on Fridays.\n")
     more = added("docs", "add", folder, "--embedder", "fake")
-    assert "; 1 window embedded; 4 of 4 windows stored" in more.stdout.replace("\n", " ")
+    assert "; 4 of 4 windows stored; 1 window embedded" in more.stdout.replace("\n", " ")
     (first, *_) = record(added("docs", "find", "bicycle mending", "--embedder", "fake", "--json"))["hits"]
     assert first["path"] == "docs/more.md"
     assert record(added("docs", "add", folder, "--json"))["embedded"] is None
