@@ -78,6 +78,7 @@ def record(**change: Any) -> dict[str, Any]:
     attempt = {
         "window": ["d/a", 0, 100],
         "answer": "yes",
+        "draft": "maybe",
         "confidence": 0.5,
         "tokens": {"restored": 90, "prefilled": 20, "generated": 3},
         "restore_ms": 4.0,
@@ -88,6 +89,7 @@ def record(**change: Any) -> dict[str, Any]:
         "answers": ["yes"],
         "passages": [["d/a", 20, 40]],
         "found": [["d/b", 0, 100], ["d/a", 0, 100]],
+        "found_by_words": [["d/b", 0, 100]],
         "plainly_found": [["d/a", 0, 100]],
         "find_ms": 1.0,
         "asked": {"answer": "yes", "quote": quote, "attempts": [attempt]},
@@ -134,6 +136,7 @@ def test_figures_tell_the_halves_apart() -> None:
     assert (kept["answer"]["k"], kept["answer"]["n"], kept["not_stated_wrongly"]["k"]) == (0, 1, 1)
     assert (tuned["not_stated_rightly"]["k"], kept["not_stated_rightly"]["k"]) == (1, 0)
     assert (tuned["window_first"]["k"], tuned["window_in_5"]["k"], tuned["plain_window_first"]["k"]) == (0, 1, 1)
+    assert (tuned["words_window_in_5"]["k"], tuned["draft"]["k"]) == (0, 0)
     assert found["halves"]["all"]["quote"]["n"] == 2
     assert found["ms"]["question"]["max"] == 1.0 + 4.0 + 6.0
     assert found["ms"]["plain_question"]["median"] == 1.0 + 50.0 + 5.0
