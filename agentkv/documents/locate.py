@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.documents.index import Index, Match, Window, fused, passages_of
-from agentkv.documents.meaning import Meaning
+from agentkv.documents.index import Index, Match, Window, fused
+from agentkv.documents.meaning import Meaning, nearest_first, passage_texts
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
@@ -124,12 +124,11 @@ def _nearest(question: str, hits: list[Hit], embed: Embed) -> list[Window]:
     """The windows of ``hits`` by their nearest passage."""
     if not hits:
         return []
-    parts = [(number, part) for number, hit in enumerate(hits) for part in passages_of(hit.text) or [""]]
-    vectors = np.asarray(embed([question, *(f"{hits[number].heading}\n{part}" for number, part in parts)]), np.float64)
+    parts = [(number, text) for number, hit in enumerate(hits) for text in passage_texts(hit.heading, hit.text)]
+    vectors = np.asarray(embed([question, *(text for _, text in parts)]), np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    nearest = np.full(len(hits), -np.inf)
-    np.maximum.at(nearest, [number for number, _ in parts], vectors[1:] @ vectors[0])
-    return [(hits[at].key, hits[at].number) for at in np.argsort(-nearest, kind="stable")]
+    order = nearest_first(vectors[1:] @ vectors[0], [number for number, _ in parts])
+    return [(hits[at].key, hits[at].number) for at in order]
 
 
 def rerank(reader: Reader, question: str, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Hit]:

@@ -7,15 +7,16 @@ A window is as near to a question as its nearest passage; every vector is compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import groupby, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.documents.index import Index, Window, passages_of
 from agentkv.documents.indexfile import IndexFile
+from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder, Vectors
@@ -66,17 +67,23 @@ class Meaning:
     def _fill(self, on_window: OnVectors | None, cancellation: Cancellation | None) -> int:
         digests = self._index.digests()
         with self._file.transaction():
-            there = self._file.db.execute("SELECT DISTINCT file, digest FROM vectors").fetchall()
-            for key, digest in there:
+            kept = self._file.db.execute("SELECT DISTINCT file, digest FROM vectors").fetchall()
+            for key, digest in kept:
                 if digests.get(key) != digest:
                     self._file.db.execute("DELETE FROM vectors WHERE file = ? AND digest = ?", (key, digest))
-        missing = self._missing(self._index.windows())
-        for done, (key, number) in enumerate(missing):
-            if cancellation is not None and cancellation.requested:
-                raise Cancelled("the embedding of documents")
-            if on_window is not None:
-                on_window(done, len(missing), self._path(key))
-            self._make(key, number, digests[key])
+        there = self._there(digests)
+        missing = [window for window in self._index.windows() if window not in there]
+        done = 0
+        for key, group in groupby(missing, key=lambda window: window[0]):
+            record = self._shelf.documents.sound(key)
+            for _, number in group:
+                if cancellation is not None and cancellation.requested:
+                    raise Cancelled("the embedding of documents")
+                if record is not None:
+                    if on_window is not None:
+                        on_window(done, len(missing), record.path)
+                    self._make(key, record, number, digests[key])
+                done += 1
         return len(missing)
 
     def order(self, question: str, k: int, among: Sequence[Window] = ()) -> list[Window]:
@@ -88,36 +95,32 @@ class Meaning:
 
     def _order(self, question: str, k: int, among: Sequence[Window]) -> list[Window]:
         digests = self._index.digests()
-        for key, number in self._missing(among):
-            self._make(key, number, digests[key])
+        there = self._there(digests)
+        for key, number in among:
+            record = None if (key, number) in there else self._shelf.documents.sound(key)
+            if record is not None:
+                self._make(key, record, number, digests[key])
+                there.add((key, number))
         known = self._known(digests)
-        wanted = None if not self._missing(self._index.windows()) else set(among)
+        wanted = None if there.issuperset(self._index.windows()) else set(among)
         if not known.windows or wanted == set():
             return []
-        nearness = np.full(len(known.windows), -np.inf, np.float32)
-        np.maximum.at(nearness, known.window_of_row, known.rows @ self._embedder.embed([question])[0])
-        nearest = (known.windows[at] for at in np.argsort(-nearness, kind="stable"))
-        return list(islice((window for window in nearest if wanted is None or window in wanted), k))
+        order = nearest_first(known.rows @ self._embedder.embed([question])[0], known.window_of_row)
+        ordered = (known.windows[at] for at in order)
+        return list(islice((window for window in ordered if wanted is None or window in wanted), k))
 
-    def _missing(self, windows: Iterable[Window]) -> list[Window]:
-        digests = self._index.digests()
+    def _there(self, digests: dict[str, str]) -> set[Window]:
+        """The windows that have vectors."""
         query = "SELECT file, number, digest FROM vectors WHERE length(rows) > 0 AND length(rows) % ? = 0"
         rows = self._file.db.execute(query, (4 * self._embedder.dimensions,))
-        there = {(key, number) for key, number, digest in rows if digests.get(key) == digest}
-        return [window for window in windows if window not in there]
+        return {(key, number) for key, number, digest in rows if digests.get(key) == digest}
 
-    def _path(self, key: str) -> str:
-        record = self._shelf.documents.sound(key)
-        return "" if record is None else record.path
-
-    def _make(self, key: str, number: int, digest: str) -> None:
-        record = self._shelf.documents.sound(key)
-        if record is None or number >= len(record.windows):  # retired a moment ago
+    def _make(self, key: str, record: DocumentRecord, number: int, digest: str) -> None:
+        if number >= len(record.windows):  # cut anew a moment ago
             return
         window, document = record.windows[number], self._shelf.readable(record)
         start, stop = document.characters(window.start, window.stop)
-        heading = " > ".join(window.trail)
-        texts = [f"{heading}\n{passage}" for passage in passages_of(document.text[start:stop])] or [heading]
+        texts = passage_texts(" > ".join(window.trail), document.text[start:stop])
         rows = np.ascontiguousarray(self._embedder.embed(texts), "<f4")
         with self._file.transaction():
             values = key, number, digest, rows.tobytes()
@@ -139,3 +142,19 @@ class Meaning:
             np.concatenate(parts) if parts else np.zeros((0, size), np.float32),
             np.repeat(np.arange(len(windows)), counts),
         )
+
+
+def passage_texts(heading: str, text: str) -> list[str]:
+    """What is embedded of a window: each passage behind the headings in force; at least one."""
+    return [f"{heading}\n{passage}" for passage in passages_of(text) or [""]]
+
+
+def nearest_first(nearness: NDArray[Any], owners: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    """Owners, numbered from 0, by their nearest passage. ``nearness``: of each passage; ``owners``: whose each is.
+
+    >>> nearest_first(np.array([0.1, 0.9, 0.5]), [0, 0, 1])
+    [0, 1]
+    """
+    best = np.full(int(max(owners)) + 1, -np.inf)
+    np.maximum.at(best, owners, nearness)
+    return [int(owner) for owner in np.argsort(-best, kind="stable")]
