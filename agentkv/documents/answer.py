@@ -120,10 +120,11 @@ def ask_window(
     """
     engine = reader.memory.engine
     freely = (answer_from or ("window" if engine.info.n_params >= FROM_WINDOW else "quote")) == "window"
-    quotable = _quotable([hit, *behind])
-    prompt = reader.window_prompt(hit.document, hit.window, question)
-    following = [(one.document, one.window) for one in behind]
-    n_following = sum(len(reader.window_prompt(*one).manual) for one in following)
+    hits = [hit, *behind]
+    quotable = _quotable(hits)
+    prompt, *others = [reader.window_prompt(one.document, one.window, question) for one in hits]
+    following = [other.manual for other in others]
+    n_following = sum(map(len, following))
     cue = engine.tokenize(EVIDENCE, special=False)
     longest = max((len(engine.tokenize(item.text + END, special=False)) for _, item in quotable), default=0)
     n_blocks = sum(map(len, prompt.blocks)) + n_following
@@ -134,7 +135,7 @@ def ask_window(
         logits = engine.extend(prompt.turn, cancellation)
         draft, generated = said_in_a_line(engine, logits, prompt.stops, max_new, cancellation)
         choice = None
-        if quotable and _is_stated(draft, question, [hit, *behind], freely):
+        if quotable and _is_stated(draft, question, hits, freely):
             logits = engine.extend(cue, cancellation)
             texts = [item.text + END for _, item in quotable]
             bonus = _bonus(question, draft, [item for _, item in quotable], shared_words, 2.0 if freely else 0.5)

@@ -143,14 +143,14 @@ class Reader:
         window: WindowRecord,
         question: str,
         cancellation: Cancellation | None = None,
-        behind: Sequence[tuple[DocumentRecord, WindowRecord]] = (),
+        behind: Sequence[tuple[int, ...]] = (),
     ) -> Iterator[Live]:
         """The engine with just this window in its context: restored, or else read, and kept if it can be.
 
-        The windows ``behind`` it are read one after the other, and not kept: see :mod:`agentkv.documents.compose`.
+        The ids ``behind`` it, of other windows, are read one after the other and not kept: see
+        :mod:`agentkv.documents.compose`.
         The context is empty again at the end.
         """
-        following = [self.window_prompt(*one).manual for one in behind]
         prompt = self.window_prompt(document, window, question)
         blocks = self.memory.blocks
         manifest, created = self._kept(document, window, cancellation)
@@ -164,7 +164,7 @@ class Reader:
                 blocks.engine.clear()
                 for part in prompt.blocks:
                     blocks.engine.extend(part, cancellation)
-            for part in following:
+            for part in behind:
                 blocks.engine.extend(part, cancellation)
             yield Live(prompt, manifest, created)
 
