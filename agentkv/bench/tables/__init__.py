@@ -6,11 +6,12 @@ benchmark calls its figures; refuses to compute any from two results.
 base.py        what a table is            engine.py     exactness, reading, bytes, faults
 routing.py     answers and routes         agent.py      a conversation beside other ways
 documents.py   documents past the window  flywheel.py   solved once, used again
+peers.py       what people use today
 """
 
 from __future__ import annotations
 
-from agentkv.bench.tables import agent, documents, engine, flywheel, routing
+from agentkv.bench.tables import agent, documents, engine, flywheel, peers, routing
 from agentkv.bench.tables.base import Table
 
 TABLES = (
@@ -35,6 +36,9 @@ TABLES = (
     Table("variants", "bench variants", flywheel.variants),
     Table("families", "bench families", flywheel.families),
     Table("interference", "bench interference", flywheel.interference),
+    Table("negatives", "bench negatives", flywheel.negatives),
+    Table("peers", "peers", peers.speed),
+    Table("faults", "peers", peers.faults),
 )
 
 __all__ = ["TABLES", "Table"]

@@ -49,6 +49,11 @@ def gigabytes(count: float) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
+def megabytes(count: float) -> str:
+    """Bytes in MB."""
+    return f"{count / 1e6:.1f} MB"
+
+
 def milliseconds(value: float) -> str:
     """Three digits of a number of milliseconds at most: ``0.02``, ``4.9``, ``58``, ``1,470``."""
     if value < 0.1:

@@ -71,3 +71,18 @@ def interference(results: Sequence[Result]) -> str:
         rows.append([one.model, share(found["one_block"]), f"{tokens['one']:,.0f}"])
         rows[-1] += [share(found["all_blocks"]), f"{tokens['all']:,.0f}"]
     return markdown(("model", "behind the routed block", "tokens", "behind all eight", "tokens"), rows)
+
+
+def negatives(results: Sequence[Result]) -> str:
+    """A row a case: what was tried, and what became of it."""
+    rows = []
+    for one in results:
+        rows += [[one.model, f"a task it solves: {row['id']}", row["state"], row["reason"]] for row in one.data["easy"]]
+        tried = one.data["procedure"]
+        rows.append([one.model, "a harmful procedure", "kept" if tried["kept"] else "not kept", tried["reason"]])
+        for row in one.data["baked"]:
+            marks = [f"{mark['value']} ({mark['of']})" for mark in row["baked_in"]]
+            marks += [f"{name} is ignored" for name in row["ignored"]]
+            state = f"{row['verdict']}, {'can' if row['transferable'] else 'cannot'} transfer"
+            rows.append([one.model, f"a solution: {row['id']}", state, ", ".join(marks) or "nothing baked in"])
+    return markdown(("model", "what was tried", "what became of it", "why"), rows)

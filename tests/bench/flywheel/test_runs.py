@@ -14,6 +14,8 @@ from agentkv.bench import measured
 from agentkv.bench.flywheel import adaptation, aime, interference, negatives, transfer
 from agentkv.bench.flywheel.families import FAMILIES
 from agentkv.bench.flywheel.variants import ORIGINS
+from agentkv.bench.results import Result
+from agentkv.bench.tables import TABLES
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, score
 from agentkv.hashing import sha256
@@ -79,6 +81,10 @@ def test_negatives_are_found(tmp_path: Path) -> None:
     negatives.check(result)
     assert result["procedure"]["n"] == len(negatives.SUMS)
     assert [row["id"] for row in result["easy"]] == [name for name, *_ in negatives.EASY]
+    table = next(one for one in TABLES if one.name == "negatives").markdown([Result(result, "n.json")])
+    assert len(table.splitlines()) == 2 + len(negatives.EASY) + 1 + len(negatives.BAKED)
+    assert "| a harmful procedure | not kept |" in table
+    assert "| a solution: baked-half | verified, cannot transfer | 46 (" in table
     assert measured.rescore(result) == []
     said = next(record for record in result["raw"] if record["key"].startswith("without/"))
     answer = str(said["expected"]["answer"])

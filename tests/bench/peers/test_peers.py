@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from agentkv.bench import measured, peers
 from agentkv.bench.peers import environments
 from agentkv.bench.peers.arm import ARMS, SPECS
+from agentkv.bench.results import Result
+from agentkv.bench.tables import TABLES
 from agentkv.cli import app
 from agentkv.cli.bench import peers as command
 from agentkv.errors import GuaranteeViolated, UsageError
@@ -43,6 +45,11 @@ def fault(result: dict[str, Any], arm: str, name: str) -> dict[str, Any]:
 
 def outcomes(result: dict[str, Any], arm: str, name: str) -> dict[str, str]:
     return {case["case"]: case["outcome"] for case in fault(result, arm, name)["cases"]}
+
+
+def table(name: str, result: dict[str, Any]) -> list[str]:
+    found = next(one for one in TABLES if one.name == name)
+    return found.markdown([Result(result, "peers.json")]).splitlines()[2:]
 
 
 # --- agentkv ------------------------------------------------------------------------------------------
@@ -224,3 +231,40 @@ def test_what_is_shown(result: dict[str, Any], capsys: pytest.CaptureFixture[str
     assert "FAIL: something else" in shown
     assert "better than agentkv" in shown
     assert "X, 64 tokens: no figures: gone" in shown
+
+
+# --- the README's tables ------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_an_arm_and_place_with_a_time_each_length(result: dict[str, Any]) -> None:
+    rows = [row.split(" | ") for row in table("peers", result)]
+    assert [row[1:3] for row in rows if row[1].startswith("agentkv")] == [
+        ["agentkv, RAM", "RAM"],
+        ["agentkv, disk", "warm"],
+        ["agentkv, disk", "cold"],
+    ]
+    assert {len(row) for row in rows} == {13}
+    longer = copy.deepcopy(result)
+    longer["rows"] += [{**row, "n": 512, "bytes": 2_500_000} for row in result["rows"] if row["arm"] == "agentkv"]
+    disk = next(row for row in table("peers", longer) if "agentkv, disk | warm" in row).split(" | ")
+    assert disk[3].count(" / ") == 1
+    assert "–" not in disk[3]
+    assert disk[7] == "2.5 MB"
+    ram = next(row for row in table("peers", longer) if "agentkv, RAM" in row).split(" | ")
+    assert ram[3].endswith("/ – ms")
+
+
+def test_an_arm_without_figures_says_why(result: dict[str, Any]) -> None:
+    failed = {"label": "Broken", "home": "warm", "n": 256, "reason": "it died"}
+    rows = table("peers", {**result, "failed": [failed]})
+    assert "| fake | Broken | warm | 256 tokens: it died |" in rows[-1]
+
+
+def test_the_table_of_faults_counts_the_cases(result: dict[str, Any]) -> None:
+    rows = {row.split(" | ")[1]: row for row in table("faults", result)}
+    assert "**fail**" not in rows["agentkv, disk"]
+    assert "in memory only" in rows["agentkv, RAM"]
+    assert "**fail**: " in rows["Naive"]
+    cases = fault(result, "naive", "one flipped byte")["cases"]
+    passed = sum(case["passed"] for case in cases)
+    assert f"**fail**: {passed} of {len(cases)}: " in rows["Naive"]
