@@ -236,7 +236,7 @@ class Index:
             return
         there = dict(self._db.execute("SELECT key, digest FROM files").fetchall())
         wanted = self._shelf.all()
-        digests = {key: _digest(record) for key, record in wanted.items()}
+        digests = {key: digest_of(record) for key, record in wanted.items()}
         for key in there.keys() - wanted.keys():
             self._forget(key)
         new = [key for key, digest in sorted(digests.items()) if there.get(key) != digest]
@@ -308,7 +308,8 @@ def _path_words(path: str) -> str:
     return re.sub(r"[\W_]+", " ", Path(path).with_suffix("").as_posix())
 
 
-def _digest(record: DocumentRecord) -> str:
+def digest_of(record: DocumentRecord) -> str:
+    """By what it is seen that a document is another than the one that was indexed."""
     return sha256(record.model_dump_json().encode())
 
 

@@ -7,14 +7,16 @@ A window is as near to a question as its nearest passage; every vector is compar
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.documents.index import Index, Window, passages_of
+from agentkv.documents.index import Index, Window, digest_of, passages_of
 from agentkv.documents.indexfile import IndexFile
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
@@ -23,6 +25,8 @@ from agentkv.engine.embed import Embedder, Vectors
 from agentkv.errors import Cancelled
 
 VERSION = 1
+_NAME = 32
+"""Digits of an embedder's identity in its file's name."""
 _SCHEMA = """
 CREATE TABLE vectors (file TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, rows BLOB NOT NULL,
     PRIMARY KEY (file, number));
@@ -43,9 +47,7 @@ class Meaning:
 
     def __init__(self, shelf: Shelf, index: Index, embedder: Embedder) -> None:
         self._shelf, self._index, self._embedder = shelf, index, embedder
-        path = shelf.index_path
-        name = f"{path.name}.vectors-{embedder.identity[:32]}"
-        self._file = IndexFile(path.with_name(name), shelf.store.root, _SCHEMA, VERSION)
+        self._file = _file(shelf, embedder.identity[:_NAME])
 
     def __enter__(self) -> Meaning:
         return self
@@ -142,6 +144,34 @@ class Meaning:
             np.concatenate(parts) if parts else np.zeros((0, size), np.float32),
             np.repeat(np.arange(len(windows)), counts),
         )
+
+
+def embedding_indexes(shelf: Shelf) -> dict[str, int]:
+    """How many windows have vectors, by embedder: the first 32 digits of its identity. Raises StoreReadError."""
+    digests = {key: digest_of(record) for key, record in shelf.all().items()}
+    prefix = _file_name(shelf, "")
+    names = sorted(path.name.removeprefix(prefix) for path in shelf.index_path.parent.glob(f"{prefix}*"))
+    found = {}
+    for name in names:
+        if len(name) == _NAME:
+            file = _file(shelf, name)
+            with contextlib.closing(file):
+                rows = file.used(partial(_digests_of, file))
+            found[name] = sum(digests.get(key) == digest for key, digest in rows)
+    return found
+
+
+def _digests_of(file: IndexFile) -> list[tuple[str, str]]:
+    return file.db.execute("SELECT file, digest FROM vectors WHERE length(rows) > 0").fetchall()
+
+
+def _file_name(shelf: Shelf, embedder: str) -> str:
+    return f"{shelf.index_path.name}.vectors-{embedder}"
+
+
+def _file(shelf: Shelf, embedder: str) -> IndexFile:
+    path = shelf.index_path.with_name(_file_name(shelf, embedder))
+    return IndexFile(path, shelf.store.root, _SCHEMA, VERSION)
 
 
 def passage_texts(heading: str, text: str) -> list[str]:

@@ -13,6 +13,7 @@ verify.py        a task and a candidate in, a proof out
 parametric.py    is a program a method, or its task's answer in other words?
 book.py          what is live for each task, and all that was
 kept.py          the tasks of solutions
+└── sealed.py        … how both lie in their files
 
 loop.py          learn a task; solve a task                               what commands use
 ├── gate.py          does the model lack it?

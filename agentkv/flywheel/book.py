@@ -14,21 +14,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from agentkv import fsio
 from agentkv.errors import StoreReadError
-from agentkv.flywheel import values
+from agentkv.flywheel import sealed, values
 from agentkv.flywheel.errors import NotProven, UnknownTask
 from agentkv.flywheel.sandbox.base import Policy
+from agentkv.flywheel.sealed import R
 from agentkv.flywheel.solution import Program, Short, Solution, Verdict
 from agentkv.flywheel.verify import Verification
 from agentkv.hashing import sha256
 from agentkv.records import Record, Sha256
 from agentkv.store.files import TEMPORARIES
-from agentkv.store.format import Malformed, seal, unseal
+from agentkv.store.format import Malformed
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.solutions import (
     FLYWHEEL,
@@ -41,7 +42,6 @@ from agentkv.store.solutions import (
 )
 
 _WAIT_S = 30.0
-R = TypeVar("R", bound=Record)
 
 
 class Event(Record):
@@ -132,7 +132,7 @@ class SolutionBook:
             current = None if standing.live is None else self._solutions.read(standing.live)
             if current is not None and current.solution_id == identity:
                 return Deposited(identity, live=True, superseded=None, reason="it is live already")
-            self._solutions.write(identity, _encode(SOLUTION_MAGIC, solution))
+            self._solutions.write(identity, sealed.encode(SOLUTION_MAGIC, solution))
             better = current is None or _merit(solution) > _merit(current)
             reason = "the first" if current is None else _compared(solution, current)
             events = [self._event(identity, "live" if better else "not better", reason)]
@@ -204,7 +204,7 @@ class SolutionBook:
         return Event(solution_id=solution_id, event=event, reason=reason, date=date)
 
     def _write(self, standing: Standing) -> None:
-        self._standings.write(standing.task_id, _encode(STANDING_MAGIC, standing))
+        self._standings.write(standing.task_id, sealed.encode(STANDING_MAGIC, standing))
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -237,31 +237,15 @@ def _compared(new: Solution, old: Solution) -> str:
     return "no better than the live one"
 
 
-def _encode(magic: str, record: Record) -> bytes:
-    return seal(magic, values.encode(record.model_dump(mode="json")).encode())
-
-
-def _decode(magic: str, data: bytes, kind: type[R]) -> R:
-    body = unseal(magic, data)
-    try:
-        values.decode(body)
-        record = kind.model_validate_json(body)
-    except (ValidationError, ValueError) as error:
-        raise Malformed(f"not a {kind.__name__.lower()}: {str(error)[:300]}") from error
-    if _encode(magic, record) != data:
-        raise Malformed("the body is not canonical JSON")
-    return record
-
-
 def _decode_solution(data: bytes, name: str) -> Solution:
-    solution = _decode(SOLUTION_MAGIC, data, Solution)
+    solution = sealed.decode(SOLUTION_MAGIC, data, Solution, "solution")
     if solution.solution_id != name:
         raise Malformed(f"it is solution {solution.solution_id[:12]}")
     return solution
 
 
 def _decode_standing(data: bytes, name: str) -> Standing:
-    standing = _decode(STANDING_MAGIC, data, Standing)
+    standing = sealed.decode(STANDING_MAGIC, data, Standing, "standing")
     if standing.task_id != name:
         raise Malformed(f"it is the standing of task {standing.task_id[:12]}")
     return standing

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from agentkv.flywheel import values
+from agentkv.flywheel import sealed
 from agentkv.flywheel.task import Parameters, Task
 from agentkv.records import Record, Sha256
 from agentkv.store.files import TEMPORARIES
-from agentkv.store.format import Malformed, seal, unseal
+from agentkv.store.format import Malformed
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.solutions import FLYWHEEL, MAX_RECORD_BYTES, TASK_MAGIC, TASKS
 
@@ -39,7 +37,7 @@ class KeptTasks:
 
     def keep(self, kept: Kept) -> None:
         """Keep a task, in place of the same task with other parameters or another check. Raises StoreFull."""
-        self._files.write(kept.task.task_id, _encode(kept))
+        self._files.write(kept.task.task_id, sealed.encode(TASK_MAGIC, kept))
 
     def find(self, task_id: str) -> Kept | None:
         """The task of that identity. Raises CorruptBlock, StoreReadError."""
@@ -50,17 +48,8 @@ class KeptTasks:
         yield from self._files.all()
 
 
-def _encode(kept: Kept) -> bytes:
-    return seal(TASK_MAGIC, values.encode(kept.model_dump(mode="json")).encode())
-
-
 def _decode(data: bytes, name: str) -> Kept:
-    body = unseal(TASK_MAGIC, data)
-    try:
-        values.decode(body)
-        kept = Kept.model_validate_json(body)
-    except (ValidationError, ValueError) as error:
-        raise Malformed(f"not a task: {str(error)[:300]}") from error
+    kept = sealed.decode(TASK_MAGIC, data, Kept, "task")
     if kept.task.task_id != name:
         raise Malformed(f"it is task {kept.task.task_id[:12]}")
     return kept

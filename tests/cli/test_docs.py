@@ -178,7 +178,11 @@ def test_an_embedding_index(added: Run, folder: Path) -> None:
     assert "3 windows indexed, 3 of them new to the embedding index, in" in made.stdout
     again = record(added("docs", "reindex", "--embedder", "fake", "--json"))
     assert (again["windows"], again["embedded"]) == (3, 0)
+    assert list(record(added("docs", "status", "--json"))["embedding_indexes"].values()) == [3]
     (folder / "more.md").write_text("# More\n\nBicycles are mended on Fridays.\n")
+    added("docs", "add", folder)
+    assert "3 of 4 windows; `agentkv docs reindex --embedder" in added("docs", "status").stdout.replace("\n", " ")
+    added("docs", "rm", str(folder / "more.md"))
     more = added("docs", "add", folder, "--embedder", "fake")
     assert "; 4 of 4 windows stored; 1 window embedded" in more.stdout.replace("\n", " ")
     (first, *_) = record(added("docs", "find", "bicycle mending", "--embedder", "fake", "--json"))["hits"]

@@ -16,6 +16,8 @@ def status(
     as_json: options.Json = False,
 ) -> None:
     """Show a corpus: files, windows, what is stored of them, and which files have changed since they were added."""
+    from agentkv.documents.meaning import embedding_indexes
+
     with open_shelf(store, corpus, model) as (_, shelf, record):
         stored, there = shelf.stored(), shelf.all().values()
         documents = [
@@ -32,7 +34,9 @@ def status(
             }
             for document in sorted(there, key=lambda document: (document.path, document.origin))
         ]
-        result: dict[str, Any] = {**record.model_dump(exclude={"format", "prefix"}), "documents": documents}
+        of_corpus = record.model_dump(exclude={"format", "prefix"})
+        embedded = embedding_indexes(shelf)
+    result: dict[str, Any] = {**of_corpus, "documents": documents, "embedding_indexes": embedded}
     finish(result, as_json, lambda: _show(result))
 
 
@@ -56,5 +60,8 @@ def _show(result: dict[str, Any]) -> None:
         f"\n{result['name']} for {result['model']}: {count(len(documents), 'file')}, {count(windows, 'window')} of at "
         f"most {result['window']:,} tokens, {stored:,} stored ({keep})"
     )
+    for embedder, has in result["embedding_indexes"].items():
+        rest = "" if has == windows else "; `agentkv docs reindex --embedder …` makes the rest"
+        say(f"embedding index by embedder {embedder[:12]}: {has:,} of {count(windows, 'window')}{rest}")
     if any(document["state"] == "changed" for document in documents):
         say("changed since they were added: run `agentkv docs add` on them again")
