@@ -47,19 +47,14 @@ def test_public_names_are_pinned_sorted_and_there() -> None:
 
 def test_import_loads_no_native_library_and_nothing_heavy() -> None:
     code = (
-        "import sys, time; start = time.perf_counter(); import agentkv; took = time.perf_counter() - start;"
-        "heavy = {'llama_cpp', 'numpy', 'pydantic', 'zstandard', 'typer', 'rich', 'yaml'} & set(sys.modules);"
-        "print(took, sorted(heavy))"
+        "import sys; before = set(sys.modules); import agentkv; new = set(sys.modules) - before;"
+        "heavy = {'llama_cpp', 'numpy', 'pydantic', 'zstandard', 'typer', 'rich', 'yaml'} & new;"
+        "print(len(new), sorted(heavy))"
     )
-    took = []
-    for _ in range(5):  # the quickest counts: other work on the machine can only make it slower
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        seconds, heavy = done.stdout.split(" ", 1)
-        assert heavy.strip() == "[]"
-        took.append(float(seconds))
-        if took[-1] < 0.15:
-            break
-    assert min(took) < 0.15
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, heavy = done.stdout.split(" ", 1)
+    assert heavy.strip() == "[]"
+    assert int(count) < 60  # a count and no time: it is the same on a machine that does other work
 
 
 def leaves(kind: type[errors.AgentKVError]) -> list[type[errors.AgentKVError]]:
