@@ -53,11 +53,14 @@ from agentkv.cli import (
 from agentkv.cli import list as list_command
 from agentkv.cli.flywheel import learn, solve
 from agentkv.cli.output import error_record, print_json, report
-from agentkv.errors import AgentKVError, Interrupted, StoreReadError
+from agentkv.errors import AgentKVError, Interrupted, StoreReadError, UsageError
 
 __all__ = ["app", "main"]
 
 _WRITE_FAILED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+
+_WrongUse: Any = typer.BadParameter.__base__
+"""click's UsageError; Typer brings a click of its own from some version on."""
 
 
 class _Commands(TyperGroup):
@@ -75,6 +78,11 @@ class _Commands(TyperGroup):
             failure = error
         except KeyboardInterrupt:
             failure = Interrupted()
+        except _WrongUse as error:
+            if ctx.meta["agentkv.json"]:
+                found = {"type": UsageError.__name__, "message": error.format_message(), "exit_code": error.exit_code}
+                print_json({"error": found}, indent=False)
+            raise
         report(failure)
         if ctx.meta["agentkv.json"]:
             print_json({"error": error_record(failure)}, indent=False)

@@ -62,6 +62,24 @@ def test_usage_errors_end_with_2(run: Run, arguments: list[str]) -> None:
     assert result.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense", "--json"], "No such command 'nonsense'."),
+        (["ask", "--json"], "Missing argument 'QUESTION'."),
+        (["ask", "q", "--json", "--max-new", "0"], "Invalid value for '--max-new'"),
+        (["ask", "q", "--json", "--nonsense"], "No such option: --nonsense"),
+        (["docs", "ask", "--json"], "Missing argument 'QUESTION'."),
+    ],
+)
+def test_usage_errors_are_json_for_a_script(run: Run, arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    error = orjson.loads(result.stdout)["error"]
+    assert (result.exit_code, error["exit_code"], error["type"]) == (2, 2, "UsageError")
+    assert error["message"].startswith(message)
+    assert result.stderr
+
+
 def test_an_error_is_one_line_and_its_code(run: Run) -> None:
     result = run("list")
     assert (result.exit_code, result.stdout) == (40, "")
