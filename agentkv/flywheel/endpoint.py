@@ -21,7 +21,7 @@ from agentkv.errors import Cancelled, UsageError
 from agentkv.flywheel.errors import EndpointFailed
 from agentkv.flywheel.solution import Provenance
 from agentkv.flywheel.solvers import Attempt, Tried, repair_message, task_message
-from agentkv.flywheel.source import program_in
+from agentkv.flywheel.source import candidate_in
 from agentkv.flywheel.task import Task
 
 _MAX_BYTES = 8 << 20
@@ -70,7 +70,7 @@ class Endpoint:
         seed, max_new = self.seed + len(earlier), min(left, self.max_new)
         text, tokens = self._ask(message, seed, max_new)
         provenance = Provenance(solver=self.name, seeds=(seed,), tokens=tokens)
-        return Attempt(program_in(text), provenance, message, text)
+        return Attempt(candidate_in(text), provenance, message, text)
 
     def _ask(self, message: str, seed: int, max_new: int) -> tuple[str, int]:
         body = {

@@ -143,7 +143,7 @@ class Gate:
 def as_tried(attempt: Attempt, found: Verification | None) -> Tried:
     """An attempt with what became of it, as a solver is shown it."""
     if found is None:
-        return Tried(attempt, Verdict.FAILED, "there is no program with a function `solve` in the answer")
+        return Tried(attempt, Verdict.FAILED, "the reply holds no program with a function `solve`")
     return Tried(attempt, found.proof.verdict, found.proof.reason, found.traceback)
 
 

@@ -19,7 +19,7 @@ from agentkv.engine.base import Cancellation, Sampling
 from agentkv.flywheel import values
 from agentkv.flywheel.errors import InvalidTask
 from agentkv.flywheel.solution import Program, Provenance, Text
-from agentkv.flywheel.source import program_in
+from agentkv.flywheel.source import candidate_in
 from agentkv.flywheel.task import Task, read_file
 from agentkv.memory import AgentMemory
 
@@ -119,7 +119,7 @@ class BestOfN:
         sampling = Sampling(temperature=self.temperature, top_p=self.top_p, seed=seed) if number else Sampling()
         turn = self.memory.ask(message, skill=None, max_new=max_new, sampling=sampling, cancellation=cancellation)
         return Attempt(
-            program_in(turn.text),
+            candidate_in(turn.text),
             Provenance(
                 solver=self.name,
                 fingerprint_id=self.memory.blocks.fingerprint.id,

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from agentkv.flywheel.errors import InvalidTask
+from agentkv.flywheel.program import call
+from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance, Text
 from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, SelfRepair, Tried
-from agentkv.flywheel.source import program_in
+from agentkv.flywheel.source import candidate_in, program_in, said_in
 
 from .scripted import CRATES, MULTIPLY, crates, fenced, memory
 
@@ -117,3 +119,52 @@ def test_an_absent_file_is_an_error(tmp_path: Path) -> None:
 def test_a_program_is_found_in_what_is_said(text: str, source: str | None) -> None:
     found = program_in(text)
     assert (None if found is None else found.source) == source
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("So \\boxed{12} at first, but no: \\boxed{1,024}.", 1024),
+        ("Thus it is $\\boxed{\\text{Tuesday}}$.", "Tuesday"),
+        ("\\[ \\boxed{\\frac{24!}{12!}} \\]", "\\frac{24!}{12!}"),
+        ("**Answer:** 3.5", 3.5),
+        ("The final answer is: -7.", -7),
+        ("Let us see.\nThe answer is Paris.\n", "Paris"),
+        ("answers are hard", None),
+        ("\\boxed{}", None),
+        ("I had 12 of them.", None),
+        ("", None),
+    ],
+)
+def test_an_answer_in_words_is_a_program_that_returns_it(text: str, answer: object) -> None:
+    found = said_in(text)
+    if answer is None:
+        assert found is None
+        return
+    assert found is not None
+    assert call(Sandbox(), found, {"any": 1}).value == answer
+
+
+@pytest.mark.parametrize(
+    ("script", "answer"),
+    [
+        ("n = 2\nprint(n)\nprint(n * 21)", 42),
+        ("print('The sum is', 7)", 7),
+        ("print([1, 2])", [1, 2]),
+        ("if __name__ == '__main__':\n    print('mending')", "mending"),
+    ],
+)
+def test_a_script_answers_with_what_it_prints_last(script: str, answer: object) -> None:
+    found = candidate_in(f"Like this:\n```python\n{script}\n```\nwhich gives\n```output\n99\n```\n\\boxed{{99}}")
+    assert found is not None
+    assert call(Sandbox(), found, {}).value == answer
+
+
+def test_a_program_comes_before_a_script_and_that_before_words() -> None:
+    script, words = "```python\nprint(1)\n```\n", "\\boxed{2}"
+    program = "```python\ndef solve():\n    return 3\n```\n"
+    found = [candidate_in(text) for text in (script + words + program, script + words, "```python\nx = 1\n```" + words)]
+    assert [None if one is None else call(Sandbox(), one, {}).value for one in found] == [3, 1, 2]
+    broken = candidate_in("```python\nprint(1 / 0)\n```")
+    assert broken is not None
+    assert "ZeroDivisionError" in call(Sandbox(), broken, {}).reason

@@ -1,7 +1,7 @@
 """``agentkv bench aime FILE``: hard problems with whole-number answers; base, library by rule, recurrence, system.
 
-1. Base: the model writes ``samples`` programs a problem within a budget of tokens; the commonest answer counts, and
-   its share is the confidence.
+1. Base: the model is asked for ``samples`` programs a problem within a budget of tokens. What a program returns counts,
+   or what a script prints, or what is said in words; the commonest is the answer, its share the confidence.
 2. Library, by rule: the first eight problems that no sample solves and for which somebody has a program that is
    verified: a file, a teacher, or those that come along (``variants/``, written by an engineer's assistant).
 3. Recurrence: those eight from their blocks, each repeat in a fresh process.
@@ -10,7 +10,8 @@
 
 The problems stay in their file: records hold digests of their texts. What the model wrote may repeat a problem's words,
 so it is in the ledger only; the result has its SHA-256. Every problem is recorded when it is done, and a
-run that was broken off goes on. Where the file is absent the benchmark skips, and says so.
+run that was broken off goes on. What was written in one run can be read anew in another, in place of asking again.
+Where the file is absent the benchmark skips, and says so.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from agentkv.bench.energy import metered
 from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.recording import Recording
+from agentkv.bench.flywheel.reread import Reread, replies
 from agentkv.bench.flywheel.variants import BY, written_programs
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import now, origin, say
@@ -34,7 +36,7 @@ from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.journal import attempt_record
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
-from agentkv.flywheel.recurrence import Recurrence
+from agentkv.flywheel.recurrence import Recalled, Recurrence
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance
 from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, Solver
@@ -84,13 +86,15 @@ def run(
     solvers: Sequence[Solver] = (),
     own_programs: bool = True,
     repeats: int = REPEATS,
+    reread: str | None = None,
     settings: dict[str, Any] | None = None,
     ledger: Ledger,
     found: RecordedRun | None = None,
 ) -> dict[str, Any]:
     """The whole benchmark, over the first ``count`` problems. ``store`` is where solutions and blocks are kept.
 
-    ``own_programs=False`` leaves out the programs that come along.
+    ``own_programs=False`` leaves out the programs that come along. ``reread``: a run of ``ledger`` with the same model
+    and settings, whose replies are read anew in place of asking. Raises UsageError if it is another's, UnknownRun.
     """
     started = now()
     if not path.exists():
@@ -100,13 +104,14 @@ def run(
         }
     tasks = problems(path)[:count]
     known: dict[str, Any] = {"samples": samples, "max_new": max_new, "budget": budget, "agreement": agreement}
-    known |= {"seed": seed, "own_programs": own_programs}
+    known |= {"seed": seed, "own_programs": own_programs, "reread": reread}
     with AgentMemory(store, model, **(settings or {})) as memory:
         digest = memory.engine.info.sha256
         header = origin(grading.AIME, model, digest, path.read_bytes(), started=started, **known, count=len(tasks))
         recording = Recording.opened(header, memory, "problems", ledger, found)
         sandbox = Sandbox()
-        base = BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed)
+        then = {} if reread is None else replies(ledger, reread, digest, known, grading.AIME)
+        base = Reread(BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed), then)
         gate = Gate(base, sandbox, samples, agreement)
         done = recording.keys
         for item in _base(gate, [task for task in tasks if f"base/{task.id}" not in done]):
@@ -126,12 +131,13 @@ def _told(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _digests(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: f"sha256:{sha256(inner.encode())}" if key in _WRITTEN and isinstance(inner, str) else _digests(inner)
-            for key, inner in value.items()
-        }
-    return [_digests(inner) for inner in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_digests(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    told = {key: _digests(inner) for key, inner in value.items() if key != "sha256"}  # digests already
+    told |= {key: f"sha256:{sha256(told[key].encode())}" for key in _WRITTEN if isinstance(told.get(key), str)}
+    return told | {key: inner for key, inner in value.items() if key == "sha256"}
 
 
 def _base(gate: Gate, tasks: Sequence[Task]) -> Iterator[Item]:
@@ -148,7 +154,8 @@ def _base(gate: Gate, tasks: Sequence[Task]) -> Iterator[Item]:
             own = gate.own(task, settle=False, observe=observe)
         raw = {"attempts": attempts, "answer": own.answer, "agreeing": own.agreeing, "samples": own.samples}
         raw["confident"] = own.answered and own.agreement >= gate.agreement
-        raw |= {"seconds": round(time.perf_counter() - start, 1), "joules": energy.joules}
+        cost = {"seconds": round(time.perf_counter() - start, 1), "joules": energy.joules}
+        raw |= gate.solver.cost(task) or cost if isinstance(gate.solver, Reread) else cost
         assert isinstance(task.check, Truth)
         yield Item(f"base/{task.id}", raw, {"answer": task.check.answer}, {"generated": own.tokens})
         say(f"base, {number} of {len(tasks)}: {task.id}: {own.agreeing} of {own.samples} agree, {own.tokens} tokens")
@@ -180,6 +187,12 @@ def _recalled(
     return Item(f"recall/{repeat}", raw, None, {"generated": sum(row["tokens"] for row in raw["rows"])})
 
 
+def _check_seconds(recalled: Recalled) -> float:
+    """What running the check again took, of the seconds of a recurrence."""
+    again = recalled.verification
+    return 0.0 if again is None else round(sum(check.wall_ms for check in again.proof.checks) / 1e3, 3)
+
+
 def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: the chosen problems from their blocks."""
     tasks = {task.id: task for task in problems(Path(payload["path"]))}
@@ -205,6 +218,7 @@ def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
                     "tokens": 0 if turn is None else turn.tokens.generated,
                     "logits_sha256": None if turn is None else turn.logits_sha256,
                     "seconds": seconds,
+                    "check_seconds": 0.0 if recalled is None else _check_seconds(recalled),
                 }
             )
     return {"rows": rows, "joules": energy.joules}

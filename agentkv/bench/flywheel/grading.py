@@ -130,6 +130,10 @@ def aime(items: Sequence[Item]) -> dict[str, Any]:
         "base": share(sum(right.values()), len(base)),
         "base_confident": share(sum(right[key] for key in sure), len(sure)),
         "base_any_sample": share(sum(ever), len(base)),
+        "base_answered": [
+            sum(one["answer"] is not None for item in base.values() for one in item.raw["attempts"]),
+            sum(len(item.raw["attempts"]) for item in base.values()),
+        ],
         "base_tokens": sum((item.tokens or {}).get("generated", 0) for item in base.values()),
         "base_seconds": round(sum(item.raw["seconds"] for item in base.values()), 1),
         "base_joules": _joules([item.raw["joules"] for item in base.values()]),
@@ -138,6 +142,9 @@ def aime(items: Sequence[Item]) -> dict[str, Any]:
         "recurrence_read_rightly": sum(row["read_rightly"] for row in repeats[0]) if repeats else 0,
         "recurrence_tokens": sum(row["tokens"] for row in repeats[0]) if repeats else 0,
         "recurrence_seconds": round(sum(row["seconds"] for row in repeats[0]), 3) if repeats else 0.0,
+        "recurrence_check_seconds": round(sum(row.get("check_seconds", 0.0) for row in repeats[0]), 3)
+        if repeats
+        else 0.0,
         "recurrence_joules": [item.raw["joules"] for item in items if item.key.startswith("recall/")],
         "repeats": len(repeats),
         "repeats_equal": all(one == seen[0] for one in seen),

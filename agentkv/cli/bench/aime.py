@@ -35,6 +35,10 @@ def aime(
     teacher_model: Annotated[str, typer.Option(metavar="NAME")] = "",
     own_programs: Annotated[bool, typer.Option(help="Then: the programs that come along.")] = True,
     repeats: Annotated[int, typer.Option(min=0, help="Of recurrence, each in a fresh process.")] = 4,
+    reread: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Read anew what was written in that run of the ledger, in place of asking."),
+    ] = None,
     window: options.Window = 4096,
     threads: options.Threads = None,
     out: common.Out = None,
@@ -64,6 +68,7 @@ def aime(
         "agreement": agreement,
         "seed": seed,
         "own_programs": own_programs,
+        "reread": reread,
     }
     n = len(bench.problems(file)[:problems]) if file.exists() else 0
     result = bench.run(

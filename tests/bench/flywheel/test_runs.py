@@ -11,13 +11,14 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.bench import measured
-from agentkv.bench.flywheel import adaptation, aime, interference, negatives, transfer
+from agentkv.bench.flywheel import adaptation, aime, interference, negatives, reread, transfer
 from agentkv.bench.flywheel.families import FAMILIES
 from agentkv.bench.flywheel.variants import ORIGINS
 from agentkv.bench.results import Result
 from agentkv.bench.tables import TABLES
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, score
+from agentkv.flywheel.solution import Program
 from agentkv.hashing import sha256
 
 Engines = Callable[[], FakeEngine]
@@ -107,10 +108,11 @@ def test_hard_problems_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     how: dict[str, Any] = {"samples": 1, "max_new": 20, "ledger": ledger, "solutions": by_hand, "repeats": 2}
     result = aime.run(path, "scripted", tmp_path / "store", **how)
     summary = result["summary"]
-    assert (summary["base"]["k"], summary["base"]["n"], summary["library"]) == (0, 2, ["p4"])
-    assert (summary["recurrence"]["k"], summary["system"]["k"], summary["repeats"]) == (1, 1, 2)
+    assert (summary["base"]["k"], summary["base"]["n"], summary["library"]) == (1, 2, ["p4"])
+    assert (summary["recurrence"]["k"], summary["system"]["k"], summary["repeats"]) == (1, 2, 2)
     assert summary["repeats_equal"]
-    assert summary["base_confident"]["n"] == 0
+    assert (summary["base_confident"]["k"], summary["base_confident"]["n"]) == (1, 2)
+    assert 0 < summary["recurrence_check_seconds"] < summary["recurrence_seconds"]
     assert len(summary["recurrence_joules"]) == 2
     assert measured.rescore(result) == []
     (run,) = ledger.runs()
@@ -164,6 +166,26 @@ def test_the_base_is_gone_on_with_by_problem(tmp_path: Path, monkeypatch: pytest
     assert asked[:3] == ["p3", "p4", "p4"]
     assert result["summary"]["base"]["n"] == 2
     assert len(ledger.runs()) == 1
+
+
+def test_what_was_written_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, ledger = tmp_path / "problems.jsonl", Ledger(tmp_path / "ledger")
+    path.write_text("".join(json.dumps(row) + "\n" for row in PROBLEMS))
+    how: dict[str, Any] = {"samples": 2, "max_new": 20, "own_programs": False, "repeats": 0, "ledger": ledger}
+    first = aime.run(path, "scripted", tmp_path / "a", **how)
+    monkeypatch.setattr(AgentMemory, "ask", lambda *_, **__: pytest.fail("the model was asked"))
+    monkeypatch.setattr(reread, "candidate_in", lambda text: Program(source="def solve():\n    return 4\n"))
+    again = aime.run(path, "scripted", tmp_path / "b", reread=first["ledger_run"], **how)
+    answers = [[item.raw["answer"] for item in measured.items_of(one)] for one in (first, again)]
+    assert answers == [[3, 3], [4, 4]]
+    assert again["settings"]["reread"] == first["ledger_run"]
+    for name in ("base_tokens", "base_seconds", "base_joules"):
+        assert again["summary"][name] == first["summary"][name]
+    assert again["summary"]["base_answered"] == [4, 4]
+    digests = [[one["sha256"] for one in item.raw["attempts"]] for item in measured.items_of(first)]
+    assert digests != [[one["sha256"] for one in item.raw["attempts"]] for item in measured.items_of(again)]
+    with pytest.raises(UsageError, match="another samples"):
+        aime.run(path, "scripted", tmp_path / "c", reread=first["ledger_run"], **(how | {"samples": 3}))
 
 
 def test_variants_are_routed_and_adapted_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
