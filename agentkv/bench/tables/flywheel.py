@@ -63,14 +63,15 @@ def families(results: Sequence[Result]) -> str:
 
 
 def interference(results: Sequence[Result]) -> str:
-    """A row a model."""
+    """A row a model and kind of tasks."""
     rows = []
     for one in results:
         found = one.data["summary"]
         tokens = found["prompt_tokens"]
-        rows.append([one.model, share(found["one_block"]), f"{tokens['one']:,.0f}"])
+        eight = "hard problems" if one.data["settings"].get("problems") else "small tasks"
+        rows.append([one.model, eight, share(found["one_block"]), f"{tokens['one']:,.0f}"])
         rows[-1] += [share(found["all_blocks"]), f"{tokens['all']:,.0f}"]
-    return markdown(("model", "behind the routed block", "tokens", "behind all eight", "tokens"), rows)
+    return markdown(("model", "the eight", "behind the routed block", "tokens", "behind all eight", "tokens"), rows)
 
 
 def negatives(results: Sequence[Result]) -> str:

@@ -13,7 +13,10 @@ from agentkv.cli.output import say, table
 
 def interference(
     model: options.Model = options.DEFAULT_MODEL,
-    per_family: Annotated[int, typer.Option(min=1, help="Held-out instances for each of the eight blocks.")] = 4,
+    per_family: Annotated[int, typer.Option(min=1, help="New tasks for each of the eight.")] = 4,
+    problems: Annotated[
+        bool, typer.Option("--problems", help="Eight hard problems and their variants, in place of families.")
+    ] = False,
     quote: Annotated[bool, typer.Option(help="Bind values to those that the text mentions.")] = True,
     small: common.Small = False,
     threads: options.Threads = None,
@@ -28,6 +31,7 @@ def interference(
     result = bench.run(
         model,
         per_family=1 if small else per_family,
+        problems=problems,
         quote=quote,
         settings={"threads": threads},
         ledger=options.open_ledger(ledger),

@@ -71,6 +71,24 @@ def test_interference_compares_the_same_questions(tmp_path: Path) -> None:
     score(ledger, ledger.runs()[0]).require_equal()
 
 
+def test_interference_of_hard_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    variants = {v.prompt: v.parameters for one in ORIGINS[:8] for v in one.variants(1)}
+
+    def reply(prompt: str) -> str:
+        text = prompt.rpartition("Task: ")[2].partition("\nParameters:")[0]
+        return json.dumps(variants.get(text, {}))
+
+    def opened(store: Any, model: str, **settings: Any) -> AgentMemory:
+        return AgentMemory(store, FakeEngine(window=1 << 15, replies=reply, keeps_grammar=True))
+
+    monkeypatch.setattr(interference, "AgentMemory", opened)
+    result = interference.run("scripted", per_family=1, problems=True)
+    assert result["blocks"] == [one.name for one in ORIGINS[:8]]
+    assert (result["summary"]["all_blocks"]["k"], result["summary"]["all_blocks"]["n"]) == (8, 8)
+    table = next(one for one in TABLES if one.name == "interference").markdown([Result(result, "i.json")])
+    assert "| scripted | hard problems | 8/8" in table
+
+
 def test_negatives_are_found(tmp_path: Path) -> None:
     result = negatives.run("scripted")
     rows = {row["id"]: row for row in result["baked"]}
