@@ -1,6 +1,6 @@
 """The gate: only what the model lacks is worth a block.
 
-Before anything is deposited, the model answers by itself: it writes programs, and their answers are compared. A task
+Before anything is deposited, the model answers by itself, by programs or in words, and the answers are compared. A task
 that it solves at the first try needs no help; nor does one without a check on whose answer its samples agree, of which
 nothing could be proven anyway. A text that is to help is tried on checked tasks, with it and without; one that
 makes the model worse is refused. Each decision says why. Refuses to know where deposits go.

@@ -252,7 +252,7 @@ class Flywheel:
                 proven = made.proven[1] if made.proven is not None else None
                 verdict = Verdict.UNVERIFIED if proven is None else Verdict.VERIFIED
                 answer = made.answer if proven is None else proven.answer
-                how = f"{made.agreeing} of {made.samples} programs agree" if proven is None else "verified"
+                how = f"{made.agreeing} of {made.samples} samples agree" if proven is None else "verified"
                 origin = f"the model's own, {how}" + ("" if proven else ", unverified")
                 return Answered(
                     task, "own", True, answer, verdict, origin, spent + made.tokens, None, transfers, made, decision
