@@ -46,8 +46,14 @@ def parameters_question(prompt: str) -> str:
     return f"Task: {prompt.strip()}\nParameters:"
 
 
+RECALL_QUESTION = "The solved task again: say its answer.\nAnswer:"
+"""What is asked behind the block of the very task. The task is not put again: its text stands in the block, and reading
+it once more takes the longer the longer it is (164 tokens and 1.7 s for a hard problem on two cores). Of four wordings
+this one is read best: 24 of 27 answers by the default model (12 with the task put again), 8 of 8 by the 1.5B model."""
+
+
 def answer_question(prompt: str) -> str:
-    """What is asked behind a block, so that the answer is the task's answer."""
+    """What is asked of a task without a block, so that the answer is nothing else."""
     return f"Task: {prompt.strip()}\nAnswer:"
 
 

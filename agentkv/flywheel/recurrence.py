@@ -14,7 +14,7 @@ from typing import Any
 
 from agentkv.engine.base import Cancellation
 from agentkv.flywheel import values
-from agentkv.flywheel.blocktext import answer_question
+from agentkv.flywheel.blocktext import RECALL_QUESTION
 from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.library import NO_BLOCK, Known, SolutionLibrary
 from agentkv.flywheel.sandbox.sandbox import Sandbox
@@ -79,7 +79,7 @@ class Recurrence:
             self.library.forget_block(known.name)
             return None
         answer = known.solution.answer
-        turn = self._read(task, known, answer, cancellation)
+        turn = self._read(known, answer, cancellation)
         verdict = Verdict.UNVERIFIED if again is None else again.proof.verdict
         return Recalled(known, answer, verdict, turn, again)
 
@@ -94,12 +94,12 @@ class Recurrence:
             lambda solution: verify(task, solution.candidate, self.sandbox, callables=self.callables),
         )
 
-    def _read(self, task: Task, known: Known, answer: Any, cancellation: Cancellation | None) -> Turn | None:
+    def _read(self, known: Known, answer: Any, cancellation: Cancellation | None) -> Turn | None:
         if len(values.encode(answer)) > _MAX_READ:
             return None
         try:
             return self.library.memory.ask(
-                answer_question(task.prompt),
+                RECALL_QUESTION,
                 skill=self.library.block(known, cancellation),
                 grammar=typed_grammar(answer),
                 max_new=ANSWER_TOKENS,

@@ -36,6 +36,19 @@ def test_the_same_task_is_answered_in_a_few_tokens_and_checked_again(tmp_path: P
         assert found.origin.endswith("verified")
 
 
+def test_a_long_task_is_not_read_again(tmp_path: Path, strong: Sandbox) -> None:
+    long = crates(prompt=f"{'It is a long road, and the rain is heavy. ' * 40}{CRATES}")
+    prefilled = []
+    for number, task in enumerate((crates(), long)):
+        with memory(tmp_path / str(number), read_answer) as held:
+            found = Recurrence(filled(held, strong, task), strong).recall(task)
+            assert found is not None
+            assert found.turn is not None
+            assert found.read_rightly
+            prefilled.append(found.turn.tokens.prefilled)
+    assert prefilled[0] == prefilled[1]
+
+
 def test_another_task_is_not_answered_however_alike(tmp_path: Path, strong: Sandbox) -> None:
     given = {"items": [3, 1, 2]}
     task = Task(id="s", prompt="Sort ascending: 3, 1, 2", parameters=given, check=Truth(answer=[1, 2, 3]))
