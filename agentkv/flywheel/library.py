@@ -121,10 +121,11 @@ class SolutionLibrary:
         if done.live:
             if before is not None and done.superseded is not None:
                 self.forget_block(before.name)
-            kept = kept.model_copy(update={"solution_id": solution.solution_id})
-            self.tasks.keep(kept)
+            self.tasks.keep(kept.model_copy(update={"solution_id": solution.solution_id}))
+            known = self.find(kept.task.task_id)  # as every later reader has it: a block's text has parameters in order
             with contextlib.suppress(*NO_BLOCK):
-                self.block(Known(kept, solution), cancellation)
+                if known is not None:
+                    self.block(known, cancellation)
         return done
 
     def block(self, known: Known, cancellation: Cancellation | None = None) -> str:

@@ -49,6 +49,17 @@ def test_a_long_task_is_not_read_again(tmp_path: Path, strong: Sandbox) -> None:
     assert prefilled[0] == prefilled[1]
 
 
+def test_a_block_is_read_once_whatever_the_order_of_the_parameters(tmp_path: Path, strong: Sandbox) -> None:
+    task = crates(prompt="How much do the crates weigh?", parameters={"pieces": 37, "each": 46})
+    source = "def solve(pieces, each):\n    return pieces * each\n"
+    with memory(tmp_path, read_answer) as held:
+        filled(held, strong, task, source)
+        before = sorted(held.store.block_ids())
+    with memory(tmp_path, read_answer) as held:
+        assert Recurrence(SolutionLibrary(held), strong).recall(task) is not None
+        assert sorted(held.store.block_ids()) == before
+
+
 def test_another_task_is_not_answered_however_alike(tmp_path: Path, strong: Sandbox) -> None:
     given = {"items": [3, 1, 2]}
     task = Task(id="s", prompt="Sort ascending: 3, 1, 2", parameters=given, check=Truth(answer=[1, 2, 3]))
