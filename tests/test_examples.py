@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from agentkv.flywheel import Sandbox
 from tests.conftest import REPOSITORY
+from tests.flywheel.conftest import box, strong
+
+__all__ = ["box", "strong"]
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 
@@ -79,6 +83,14 @@ def test_documents_are_found_asked_and_cited() -> None:
     assert cited is not None
     source = (REPOSITORY / "skills" / "refund-policy" / "SKILL.md").read_bytes()
     assert source[int(cited[2]) : int(cited[3])].decode() == cited[1]
+
+
+def test_a_task_is_learned_recalled_and_transferred(strong: Sandbox) -> None:
+    learned, again, like_it = run("07_flywheel.py").splitlines()
+    assert learned == "deposited: 3 of 3 samples agree on an answer that the check refuses"
+    assert again.startswith("recurrence: 17462 (recalled from solution/lease-")
+    assert like_it.startswith("transfer: 11800 (transferred from solution/lease-")
+    assert like_it.endswith("by filling its parameters, unverified), 42 tokens")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -40,4 +40,78 @@ check. A program that ends early, leaves, crashes, floods or sends two answers h
 Why it cannot always be believed: a check is as good as its cases. A program that knows the answers of all cases passes
 them; :mod:`~agentkv.flywheel.parametric` marks constants of the task in its text, and a check that a stub passes is
 called vacuous, but a table of the right answers, made to look computed, is not found by either.
+
+:meth:`Flywheel.of` makes one in a memory's store; ``examples/07_flywheel.py`` uses it.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentkv.flywheel.endpoint import Endpoint
+    from agentkv.flywheel.loop import Answered, Flywheel, Learned
+    from agentkv.flywheel.sandbox.base import Level, Limits, Policy
+    from agentkv.flywheel.sandbox.sandbox import Sandbox
+    from agentkv.flywheel.solution import Program, Verdict
+    from agentkv.flywheel.solvers import BestOfN, FromFile, SelfRepair, Solver
+    from agentkv.flywheel.task import ByCallable, Calls, Case, Task, TextTruth, Truth
+
+# Nothing is imported before it is asked for: a store's own records and the errors' codes need none of it.
+_HOMES = {
+    "Answered": "loop",
+    "BestOfN": "solvers",
+    "ByCallable": "task",
+    "Calls": "task",
+    "Case": "task",
+    "Endpoint": "endpoint",
+    "Flywheel": "loop",
+    "FromFile": "solvers",
+    "Learned": "loop",
+    "Level": "sandbox.base",
+    "Limits": "sandbox.base",
+    "Policy": "sandbox.base",
+    "Program": "solution",
+    "Sandbox": "sandbox.sandbox",
+    "SelfRepair": "solvers",
+    "Solver": "solvers",
+    "Task": "task",
+    "TextTruth": "task",
+    "Truth": "task",
+    "Verdict": "solution",
+}
+
+__all__ = [
+    "Answered",
+    "BestOfN",
+    "ByCallable",
+    "Calls",
+    "Case",
+    "Endpoint",
+    "Flywheel",
+    "FromFile",
+    "Learned",
+    "Level",
+    "Limits",
+    "Policy",
+    "Program",
+    "Sandbox",
+    "SelfRepair",
+    "Solver",
+    "Task",
+    "TextTruth",
+    "Truth",
+    "Verdict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

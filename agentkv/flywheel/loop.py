@@ -13,20 +13,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentkv.engine.base import Cancellation
+from agentkv.flywheel.book import SolutionBook
 from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.gate import Gate, Judged, Own, as_tried
 from agentkv.flywheel.journal import NoRecorder, Recorder, attempt_record, transfer_record, turn_tokens
 from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.margin import MarginGate
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.program import look
 from agentkv.flywheel.recurrence import Recalled, Recurrence
+from agentkv.flywheel.sandbox.base import Policy
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Parametric, Program, Solution, Verdict
-from agentkv.flywheel.solvers import Attempt, Solver, Tried
+from agentkv.flywheel.solvers import Attempt, BestOfN, Solver, Tried
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.transfer import Transfer, Transferred
 from agentkv.flywheel.verify import Verification
+from agentkv.memory import AgentMemory
 from agentkv.records import Decision
 
 State = Literal["known", "not lacking", "deposited", "not solved", "unchecked"]
@@ -104,6 +108,40 @@ class Flywheel:
     solvers: Sequence[Solver] = ()
     callables: Mapping[str, Judging] = field(default_factory=dict)
     recorder: Recorder = field(default_factory=NoRecorder)
+
+    @classmethod
+    def of(
+        cls,
+        memory: AgentMemory,
+        *,
+        solvers: Sequence[Solver] = (),
+        samples: int = 3,
+        agreement: float = 1.0,
+        margin: float | None = None,
+        best_of: int = 0,
+        budget: int = 4096,
+        max_new: int = 512,
+        seed: int = 0,
+        policy: Policy | None = None,
+        callables: Mapping[str, Judging] | None = None,
+        recorder: Recorder | None = None,
+    ) -> Flywheel:
+        """The flywheel in a memory's store, with its model as the first solver.
+
+        ``samples`` answers of its own are compared before anything is deposited (``agreement``: the share that has to
+        agree; ``margin``: instead one direct answer, confident from so many nats on); ``best_of`` programs of its own
+        in all, within ``budget`` generated tokens a task; then ``solvers`` in turn. ``policy``: the isolation that a
+        deposit needs.
+        """
+        policy, known = policy or Policy(), dict(callables or {})
+        sandbox = Sandbox(policy=policy)
+        library = SolutionLibrary(memory, SolutionBook(memory.store.root, policy))
+        base = BestOfN(memory, n=max(samples, best_of), budget=budget, max_new=max_new, seed=seed)
+        gate = Gate(base, sandbox, samples=samples, agreement=agreement, callables=known)
+        if margin is not None:
+            gate = MarginGate(base, sandbox, samples, agreement, known, memory, margin)
+        own = (base,) if best_of and (best_of > samples or margin is not None) else ()
+        return cls(library, sandbox, gate, (*own, *solvers), known, recorder or NoRecorder())
 
     @property
     def recurrence(self) -> Recurrence:

@@ -25,11 +25,12 @@ _MOST = 200
 _RUNS = '''
 def solve(**given):
     """What the script prints last."""
-    import ast, contextlib, io
+    import ast, contextlib, io, pathlib, runpy
 
+    pathlib.Path("script.py").write_text(SCRIPT, encoding="utf-8")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(SCRIPT, "script", "exec"), {"__name__": "__main__"})
+        runpy.run_path("script.py", run_name="__main__")
     line = printed.getvalue().strip().splitlines()[-1]
     for text in (line, line.split()[-1]):
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +134,12 @@ def test_no_file_and_no_regular_file_are_told(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InvalidTask):
             read_tasks(path)
+
+
+def test_the_packages_names_are_there_and_load_nothing_before() -> None:
+    code = (
+        "import sys, agentkv.flywheel as f; assert not {'numpy', 'pydantic'} & set(sys.modules);"
+        "assert all(getattr(f, name) for name in f.__all__) and sorted(f.__all__) == dir(f);"
+        "assert not hasattr(f, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

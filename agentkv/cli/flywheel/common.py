@@ -1,4 +1,4 @@
-"""Options of the flywheel's commands, and how they open it."""
+"""Options of the flywheel's commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import typer
 from agentkv.cli.output import printable
 
 if TYPE_CHECKING:
-    from agentkv.flywheel.journal import Recorder
-    from agentkv.flywheel.loop import Flywheel
-    from agentkv.flywheel.sandbox.base import Level
-    from agentkv.flywheel.solvers import Solver
-    from agentkv.memory import AgentMemory
+    from agentkv.flywheel import Policy
 
 _GATE = "Gate"
 Samples = Annotated[
@@ -53,54 +49,15 @@ LedgerFolder = Annotated[
 ]
 
 
-def level(name: str) -> Level:
-    """The isolation level of that name. Raises UsageError."""
+def policy(isolation: str) -> Policy:
+    """The policy by which a deposit needs that level of isolation. Raises UsageError."""
     from agentkv.errors import UsageError
-    from agentkv.flywheel.sandbox.base import Level
+    from agentkv.flywheel import Level, Policy
 
     known = [one.value for one in Level if one is not Level.PROCESS]
-    if name not in known:
-        raise UsageError(f"--isolation is one of {', '.join(known)}, not {name!r}")
-    return Level(name)
-
-
-def open_flywheel(
-    memory: AgentMemory,
-    recorder: Recorder,
-    *,
-    isolation: str,
-    samples: int,
-    agreement: float,
-    max_new: int,
-    seed: int,
-    best_of: int = 0,
-    budget: int = 4096,
-    margin: float | None = None,
-    solvers: tuple[Solver, ...] = (),
-) -> Flywheel:
-    """The flywheel of a command. ``best_of``: programs of the model's own beyond the gate's, 0 for none.
-
-    ``margin``: of the gate by margin; None for the one by agreement.
-    """
-    from agentkv.flywheel.book import SolutionBook
-    from agentkv.flywheel.gate import Gate
-    from agentkv.flywheel.library import SolutionLibrary
-    from agentkv.flywheel.loop import Flywheel
-    from agentkv.flywheel.sandbox.base import Policy
-    from agentkv.flywheel.sandbox.sandbox import Sandbox
-    from agentkv.flywheel.solvers import BestOfN
-
-    policy = Policy(deposit=level(isolation))
-    sandbox = Sandbox(policy=policy)
-    library = SolutionLibrary(memory, SolutionBook(memory.store.root, policy))
-    base = BestOfN(memory, n=max(samples, best_of), budget=budget, max_new=max_new, seed=seed)
-    gate = Gate(base, sandbox, samples=samples, agreement=agreement)
-    if margin is not None:
-        from agentkv.flywheel.margin import MarginGate
-
-        gate = MarginGate(base, sandbox, samples=samples, agreement=agreement, memory=memory, margin=margin)
-    mine: tuple[Solver, ...] = (base,) if best_of and (best_of > samples or margin is not None) else ()
-    return Flywheel(library, sandbox, gate, (*mine, *solvers), recorder=recorder)
+    if isolation not in known:
+        raise UsageError(f"--isolation is one of {', '.join(known)}, not {isolation!r}")
+    return Policy(deposit=Level(isolation))
 
 
 def shown(value: Any) -> str:

@@ -72,17 +72,17 @@ def learn(
     as_json: options.Json = False,
 ) -> None:
     """Learn tasks: what the model lacks is solved, proven by running it, and kept."""
-    from agentkv.flywheel.solvers import FromFile
+    from agentkv.flywheel import Flywheel, FromFile
     from agentkv.flywheel.task import read_tasks
 
     # 1. What is asked for, and who may solve it.
     if (teacher is None) != (not teacher_model):
         raise UsageError("--teacher and --teacher-model go together")
-    common.level(isolation)
+    policy = common.policy(isolation)
     wanted = read_tasks(tasks)
     others: list[Solver] = [] if solutions is None else [FromFile.read(solutions)]
     if teacher is not None:
-        from agentkv.flywheel.endpoint import Endpoint
+        from agentkv.flywheel import Endpoint
 
         others.append(Endpoint(teacher, teacher_model, os.environ.get(KEY, ""), seed=seed))
     # 2. The settings that name a run: with the same ones it is gone on with.
@@ -111,15 +111,13 @@ def learn(
             try_procedure(memory, wanted, procedure, opened, max_new, cancellation, as_json)
             return
         if repair:
-            from agentkv.flywheel.solvers import SelfRepair
+            from agentkv.flywheel import SelfRepair
 
             others.insert(0, SelfRepair(memory, n=repair, budget=budget, max_new=max_new, seed=seed))
         # 4. Learn what is left of the tasks, each on record when it is done.
         run, done = _run(opened, memory, known, fresh)
-        wheel = common.open_flywheel(
+        wheel = Flywheel.of(
             memory,
-            run,
-            isolation=isolation,
             samples=samples,
             agreement=agreement,
             max_new=max_new,
@@ -128,6 +126,8 @@ def learn(
             budget=budget,
             margin=margin,
             solvers=tuple(others),
+            policy=policy,
+            recorder=run,
         )
         left = [task for task in wanted if task.id not in done]
         if len(left) < len(wanted) and not as_json:

@@ -41,9 +41,10 @@ def solve(
     as_json: options.Json = False,
 ) -> None:
     """Answer a task: recalled if it was solved, transferred if its like was, else the model's own."""
+    from agentkv.flywheel import Flywheel
     from agentkv.flywheel.task import read_tasks
 
-    common.level(isolation)
+    policy = common.policy(isolation)
     wanted = _wanted(prompt) if task is None else None
     if wanted is None:
         if prompt is not None or task is None:
@@ -65,14 +66,14 @@ def solve(
             fingerprints={"engine": memory.engine.fingerprint()},
         ) as run,
     ):
-        wheel = common.open_flywheel(
+        wheel = Flywheel.of(
             memory,
-            run,
-            isolation=isolation,
             samples=samples,
             agreement=agreement,
             max_new=max_new,
             seed=seed,
+            policy=policy,
+            recorder=run,
         )
         answered = wheel.solve(wanted, own=own, cancellation=cancellation)
     if as_json:
