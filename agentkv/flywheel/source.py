@@ -18,7 +18,9 @@ _FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.S)
 _SCRIPT = re.compile(r"```(?:python|py)[ \t]*\n(.*?)\n```", re.S)
 _CODE = re.compile(r"^(?:def |import |from |PARAMETERS\b|[A-Z_]+ *=)", re.M)
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})+)\}")
-_ANSWER = re.compile(r"^\W*(?:the )?(?:final )?answer\W*?(?::|is:?)[\s*$`]*([^\s*$`].*?)[\s*.$]*$", re.I | re.M)
+_ANSWER = re.compile(
+    r"^[^\w\n]*(?:the )?(?:final )?answer[^\w\n]*?(?::|is:?)[ *$`]*([^\s*$`].{0,199}?)[ \r*.$]{0,20}$", re.I | re.M
+)
 _LATEX = re.compile(r"\\(?:text|mathrm|mbox)\{([^{}]*)\}")
 _THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _MOST = 200
