@@ -72,7 +72,8 @@ def _each(lengths: Sequence[int], rows: dict[int, dict[str, Any]], told: Any) ->
 def _times(ratio: float | None) -> str:
     if ratio is None:
         return ""
-    return f"{ratio:.1f} ×" if ratio < 10 else f"{ratio:.0f} ×"
+    digits = 2 if ratio < 0.1 else 1 if ratio < 10 else 0
+    return f"{ratio:.{digits}f} ×"
 
 
 def faults(results: Sequence[Result]) -> str:
