@@ -14,9 +14,8 @@ from agentkv.bench.tables.base import gigabytes, megabytes, milliseconds
 def speed(results: Sequence[Result]) -> str:
     """A row an arm and place of the state; times by length, everything else at the longest that the arm did."""
     rows: list[list[str]] = []
-    lengths: list[int] = []
+    lengths = sorted({row["n"] for one in results for row in one.data["rows"]})
     for one in results:
-        lengths = sorted({row["n"] for row in one.data["rows"]})
         rows += _cold(one, lengths)
         places = dict.fromkeys((row["label"], row["home"]) for row in one.data["rows"])
         for label, home in places:
