@@ -29,6 +29,7 @@ def run(
     model: str,
     skills: Path,
     *,
+    n_skills: int | None = None,
     per_skill: int | None = None,
     uncovered: int | None = None,
     reread: bool = True,
@@ -39,11 +40,12 @@ def run(
 ) -> dict[str, Any]:
     """The whole benchmark over the skill folders below ``skills``.
 
-    ``per_skill`` takes the first so many questions of each skill, ``uncovered`` of those that no skill covers.
+    ``n_skills`` takes the first so many, ``per_skill`` the first so many questions of each, ``uncovered`` of those that
+    no skill covers.
     With a ``ledger`` every raw generation goes there as soon as a skill is done.
     """
     started = now()
-    manuals = load_manuals([skills]).loaded
+    manuals = load_manuals([skills]).loaded[:n_skills]
     questions = [(m, load_routes(m.path)[:per_skill]) for m in manuals]
     others = load_routes(skills / UNCOVERED)[:uncovered] if (skills / UNCOVERED).exists() else []
     if not any(routes for _, routes in questions):

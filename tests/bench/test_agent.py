@@ -173,6 +173,16 @@ def test_a_rival_that_fails_is_skipped_and_our_own_arm_is_not(tmp_path: Path, mo
         conversation.run(arms.FAKE, TEXTS, plan, tmp_path, (arms.AGENTKV,))
 
 
+def test_an_arm_that_takes_more_than_the_trained_window_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arms, "ROOM", {arms.PLAIN: 1 << 20})
+    monkeypatch.setattr(arms, "why_skipped", lambda *_: None)
+    plan = conversation.Plan(turns=2, manual=100, answer=2)
+    found = conversation.run(arms.FAKE, TEXTS, plan, tmp_path, (arms.PLAIN,))
+    assert "the model was trained on 65,536" in found["arms"][arms.PLAIN]["skipped"]
+
+
 def row(turn: int, first: float, generate: float, generated: int, keep: float = 0.0) -> dict[str, Any]:
     times = {"first_ms": first, "generate_ms": generate, "keep_ms": keep, "total_ms": first + generate + keep}
     return {"turn": turn, "evaluated": 10, "generated": generated, "answer": f"a  b{turn}", **times}

@@ -91,6 +91,7 @@ GOOD: dict[str, Any] = {
     "order": {"changed": {"share": 0.0}},
     "begging": {"times_as_often": 1.0},
     "cost": {"share_of_answer": 0.2},
+    "settings": {"answer_model": "a larger one"},
 }
 
 
@@ -107,3 +108,7 @@ def test_check_refuses_what_is_not_held(part: dict[str, Any], words: str) -> Non
     bench.check(GOOD)
     with pytest.raises(GuaranteeViolated, match=words):
         bench.check({**GOOD, **part})
+
+
+def test_a_router_is_cheap_only_beside_a_larger_model() -> None:
+    bench.check({**GOOD, "cost": {"share_of_answer": 0.9}, "settings": {"answer_model": None}})

@@ -66,7 +66,7 @@ def run(
         return len(engine.tokenize(text, special=False))
 
     manual = script.cut_manual(texts, plan.manual, count)
-    digest, n_manual = engine.info.sha256, count(manual)
+    digest, train, n_manual = engine.info.sha256, engine.info.train_window, count(manual)
     engine.close()
     said = [asdict(turn) for turn in script.exchanges(plan.turns)]
     inputs = canonical_json([manual, script.ROLE, list(script.TOOLS), said])
@@ -74,13 +74,17 @@ def run(
     payload = {"model": model, "manual": manual, "turns": plan.turns, "threads": plan.threads}
     found: dict[str, Any] = {}
     for name in chosen:
+        window = plan.window + arms.ROOM.get(name, 0)
         reason = arms.why_skipped(name, model)
+        if reason is None and window > train:
+            reason = f"it takes a window of {window:,} tokens, and the model was trained on {train:,}"
         if reason is not None:
+            say(f"{name}: left out: {reason}")
             found[name] = {"skipped": reason}
             continue
         key = sha256(canonical_json([header["inputs_sha256"], digest, asdict(plan), name]))
         known = _kept(work, name, key)
-        own = {"arm": name, "folder": str(folder / name), "window": plan.window + arms.ROOM.get(name, 0)}
+        own = {"arm": name, "folder": str(folder / name), "window": window}
         found[name] = known or _arm(name, {**payload, **own}, plan)
         if known is None and work is not None:
             work.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,7 @@ def answers(
     result = bench.run(
         model,
         folder,
+        n_skills=4 if small else None,
         per_skill=per_skill or (1 if small else None),
         uncovered=5 if small else None,
         reread=reread,
