@@ -44,7 +44,7 @@ from agentkv.store.catalog import BlockStore
 
 MODEL, WINDOW, NEEDLES, SEED = "gemma-3-270m", 2048, 60, 0
 CORPUS = "widen"
-SMALL_TOKENS = 16_000
+SMALL_TOKENS = 8_000
 
 _ROOM = 320
 _REPROVED = 8

@@ -35,7 +35,7 @@ from agentkv.hashing import canonical_json
 from agentkv.memory import AgentMemory
 
 REWRITE_TOKENS = 768
-SMALL = ("aime25-0", "aime25-2", "aime25-5", "aime25-12")
+SMALL = ("aime25-0", "aime25-5")
 
 
 def chosen(names: Sequence[str]) -> list[Origin]:

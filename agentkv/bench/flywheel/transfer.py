@@ -32,7 +32,7 @@ from agentkv.memory import AgentMemory
 
 DIRECT_FACTOR = 10
 """Tokens for answering directly, in tokens of the filled parameters of the same instance."""
-SMALL = FAMILIES[::4]
+SMALL = FAMILIES[::6]
 DIRECTLY = "{prompt}\nThink step by step, then write the result in the last line as: Answer: …"
 
 

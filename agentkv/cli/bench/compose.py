@@ -20,7 +20,7 @@ def compose(
     from agentkv.bench.documents import compose as bench
 
     options.fetch_model(model)
-    samples = 10 if small else bench.SAMPLES
+    samples = 5 if small else bench.SAMPLES
     result = bench.run(model, common.manual_texts(), samples=samples, settings={"threads": threads})
     common.end(result, out, as_json, _show, bench.check)
 

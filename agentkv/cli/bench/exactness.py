@@ -25,7 +25,7 @@ def exactness(
     from agentkv.bench import exactness as bench
 
     options.fetch_model(model)
-    chosen = options.numbers(lengths) or ([1, 257, 600, 1024] if small else list(bench.LENGTHS))
+    chosen = options.numbers(lengths) or ([1, 257, 600] if small else list(bench.LENGTHS))
     settings = {
         "threads": threads,
         "flash_attention": flash_attention,
@@ -34,7 +34,7 @@ def exactness(
     }
     recorded = common.begin(ledger, "exactness", {"model": model, "lengths": chosen, "small": small, **settings})
     result = bench.run(
-        model, common.manual_texts(), lengths=chosen, samples=10 if small else bench.SAMPLES, settings=settings
+        model, common.manual_texts(), lengths=chosen, samples=5 if small else bench.SAMPLES, settings=settings
     )
     common.end(result, out, as_json, _show, bench.check, recorded)
 

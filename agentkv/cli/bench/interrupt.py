@@ -35,7 +35,7 @@ def interrupt(
     result = bench.run(
         model,
         texts[:3] if small else texts,
-        kills=min(kills, 5) if small else kills,
+        kills=min(kills, 3) if small else kills,
         seed=seed,
         settings={"threads": threads},
         folder=folder,

@@ -1,6 +1,6 @@
 """Every benchmark, and the arguments of its small size. A new benchmark adds a line here.
 
-The small sizes together take at most 15 minutes on two cores, with the default model; the full ones are the commands'
+The small sizes together are meant to take 15 minutes on two cores, with the default model; the full ones are the commands'
 defaults. The order is the order in which they run: what needs no model comes first.
 """
 
