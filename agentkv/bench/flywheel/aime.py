@@ -108,13 +108,13 @@ def run(
     with AgentMemory(store, model, **(settings or {})) as memory:
         digest = memory.engine.info.sha256
         header = origin(grading.AIME, model, digest, path.read_bytes(), started=started, **known, count=len(tasks))
+        then = {} if reread is None else replies(ledger, reread, digest, known, grading.AIME)
         recording = Recording.opened(header, memory, "problems", ledger, found)
         sandbox = Sandbox()
-        then = {} if reread is None else replies(ledger, reread, digest, known, grading.AIME)
         base = Reread(BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed), then)
         gate = Gate(base, sandbox, samples, agreement)
         done = recording.keys
-        for item in _base(gate, [task for task in tasks if f"base/{task.id}" not in done]):
+        for item in _base(gate, base, [task for task in tasks if f"base/{task.id}" not in done]):
             recording.add(item)
         others = [*([FromFile.read(solutions)] if solutions else []), *solvers, *([written()] if own_programs else [])]
         _learn(Flywheel(SolutionLibrary(memory), sandbox, replace(gate, samples=0), others), tasks, recording)
@@ -140,7 +140,7 @@ def _digests(value: Any) -> Any:
     return told | {key: inner for key, inner in value.items() if key == "sha256"}
 
 
-def _base(gate: Gate, tasks: Sequence[Task]) -> Iterator[Item]:
+def _base(gate: Gate, base: Reread, tasks: Sequence[Task]) -> Iterator[Item]:
     for number, task in enumerate(tasks, 1):
         attempts: list[dict[str, Any]] = []
 
@@ -155,7 +155,7 @@ def _base(gate: Gate, tasks: Sequence[Task]) -> Iterator[Item]:
         raw = {"attempts": attempts, "answer": own.answer, "agreeing": own.agreeing, "samples": own.samples}
         raw["confident"] = own.answered and own.agreement >= gate.agreement
         cost = {"seconds": round(time.perf_counter() - start, 1), "joules": energy.joules}
-        raw |= gate.solver.cost(task) or cost if isinstance(gate.solver, Reread) else cost
+        raw |= base.cost(task) or cost
         assert isinstance(task.check, Truth)
         yield Item(f"base/{task.id}", raw, {"answer": task.check.answer}, {"generated": own.tokens})
         say(f"base, {number} of {len(tasks)}: {task.id}: {own.agreeing} of {own.samples} agree, {own.tokens} tokens")

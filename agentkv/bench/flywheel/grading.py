@@ -214,6 +214,12 @@ def negatives(items: Sequence[Item]) -> dict[str, Any]:
     }
 
 
+def marks(row: dict[str, Any]) -> list[str]:
+    """What a solution of ``negatives`` is marked with: constants of its task, parameters that it ignores."""
+    baked = [f"{one['value']} ({one['of']})" for one in row["baked_in"]]
+    return baked + [f"{name} is ignored" for name in row["ignored"]]
+
+
 def _is_value(text: str, expected: Any) -> bool:
     try:
         return is_same(values.decode(text), expected)

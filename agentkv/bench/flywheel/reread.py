@@ -36,20 +36,22 @@ class Reread:
 
     def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
         """The attempt that was written then."""
-        message = task_message(task)
-        record = self.written.get(sha256(message.encode()))
+        record = self._record(task)
         if record is None:
             return self.solver.attempt(task, earlier, cancellation)
         if len(earlier) >= len(record["attempts"]):
             return None
         then = record["attempts"][len(earlier)]
         by = Provenance(solver=self.name, seeds=tuple(then["seeds"]), tokens=then["tokens"])
-        return Attempt(candidate_in(then["generated"]), by, message, then["generated"])
+        return Attempt(candidate_in(then["generated"]), by, task_message(task), then["generated"])
 
     def cost(self, task: Task) -> dict[str, Any] | None:
         """Seconds and joules of the earlier run; None where the model was asked now."""
-        record = self.written.get(sha256(task_message(task).encode()))
+        record = self._record(task)
         return None if record is None else {name: record[name] for name in ("seconds", "joules")}
+
+    def _record(self, task: Task) -> dict[str, Any] | None:
+        return self.written.get(sha256(task_message(task).encode()))
 
 
 def replies(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentkv.bench.flywheel.grading import WAYS
+from agentkv.bench.flywheel.grading import WAYS, marks
 from agentkv.bench.report import markdown
 from agentkv.bench.results import Result
 from agentkv.bench.tables.base import duration, share
@@ -82,8 +82,6 @@ def negatives(results: Sequence[Result]) -> str:
         tried = one.data["procedure"]
         rows.append([one.model, "a harmful procedure", "kept" if tried["kept"] else "not kept", tried["reason"]])
         for row in one.data["baked"]:
-            marks = [f"{mark['value']} ({mark['of']})" for mark in row["baked_in"]]
-            marks += [f"{name} is ignored" for name in row["ignored"]]
             state = f"{row['verdict']}, {'can' if row['transferable'] else 'cannot'} transfer"
-            rows.append([one.model, f"a solution: {row['id']}", state, ", ".join(marks) or "nothing baked in"])
+            rows.append([one.model, f"a solution: {row['id']}", state, ", ".join(marks(row)) or "nothing baked in"])
     return markdown(("model", "what was tried", "what became of it", "why"), rows)

@@ -28,12 +28,12 @@ def negatives(
 
 
 def _show(result: dict[str, Any]) -> None:
+    from agentkv.bench.flywheel.grading import marks
+
     table(("easy task", "state", "why"), [(r["id"], r["state"], r["reason"]) for r in result["easy"]], wraps=("why",))
     procedure = result["procedure"]
     say(f"\na harmful procedure: {'kept' if procedure['kept'] else 'not kept'}: {procedure['reason']}\n")
     rows = []
     for row in result["baked"]:
-        marks = [f"{one['value']} ({one['of']})" for one in row["baked_in"]]
-        marks += [f"{name} is ignored" for name in row["ignored"]]
-        rows.append((row["id"], row["verdict"], "yes" if row["transferable"] else "no", ", ".join(marks)))
+        rows.append((row["id"], row["verdict"], "yes" if row["transferable"] else "no", ", ".join(marks(row))))
     table(("solution", "verdict", "transfers", "marked"), rows, wraps=("marked",))

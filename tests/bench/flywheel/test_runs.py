@@ -202,8 +202,10 @@ def test_what_was_written_is_read_anew(tmp_path: Path, monkeypatch: pytest.Monke
     assert again["summary"]["base_answered"] == [4, 4]
     digests = [[one["sha256"] for one in item.raw["attempts"]] for item in measured.items_of(first)]
     assert digests != [[one["sha256"] for one in item.raw["attempts"]] for item in measured.items_of(again)]
+    runs = len(ledger.runs())
     with pytest.raises(UsageError, match="another samples"):
         aime.run(path, "scripted", tmp_path / "c", reread=first["ledger_run"], **(how | {"samples": 3}))
+    assert len(ledger.runs()) == runs
 
 
 def test_variants_are_routed_and_adapted_in_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
