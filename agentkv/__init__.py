@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agentkv._lazy import lazily
 from agentkv._version import __version__
 
 if TYPE_CHECKING:
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 # Nothing is imported before it is asked for: `import agentkv` loads neither a native library nor pydantic.
 _HOMES = {
-    "AgentKVError": "agentkv.errors",
-    "AgentMemory": "agentkv.memory",
-    "BlockStore": "agentkv.store.catalog",
-    "Cancellation": "agentkv.engine.base",
-    "Decision": "agentkv.records",
-    "Embedder": "agentkv.engine.embed",
-    "Engine": "agentkv.engine.base",
-    "Exactness": "agentkv.records",
-    "FakeEmbedder": "agentkv.engine.embed",
-    "FakeEngine": "agentkv.engine.fake",
-    "Fingerprint": "agentkv.records",
-    "LlamaEmbedder": "agentkv.engine.embed",
-    "LlamaEngine": "agentkv.engine.llama",
-    "Manifest": "agentkv.records",
-    "Sampling": "agentkv.engine.base",
-    "SkillLibrary": "agentkv.skills.library",
-    "Turn": "agentkv.records",
-    "Within": "agentkv.memory",
+    "AgentKVError": "errors",
+    "AgentMemory": "memory",
+    "BlockStore": "store.catalog",
+    "Cancellation": "engine.base",
+    "Decision": "records",
+    "Embedder": "engine.embed",
+    "Engine": "engine.base",
+    "Exactness": "records",
+    "FakeEmbedder": "engine.embed",
+    "FakeEngine": "engine.fake",
+    "Fingerprint": "records",
+    "LlamaEmbedder": "engine.embed",
+    "LlamaEngine": "engine.llama",
+    "Manifest": "records",
+    "Sampling": "engine.base",
+    "SkillLibrary": "skills.library",
+    "Turn": "records",
+    "Within": "memory",
 }
 
 __all__ = [
@@ -62,13 +62,4 @@ __all__ = [
     "__version__",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'agentkv' has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

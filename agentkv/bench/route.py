@@ -41,6 +41,8 @@ DATA = Path(__file__).parent / "data" / "routing"
 SIZES = (8, 40, 72, 200, 1000)
 ANSWER_TOKENS = 60
 SHUFFLES = 20
+FEW = 24
+"""Tools of the small size."""
 LESSONS = 3
 READ = (1, 2, 3, 5, 8)
 """Candidates read where accuracy is shown against cost; a router reads as many of its shortlist as are in doubt."""
@@ -79,12 +81,16 @@ def run(
     small: bool = False,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """The whole benchmark; ``small``: a tenth of the questions, one size, and fewer shuffles and beggars."""
+    """The whole benchmark; ``small``: a third of the tools and of their questions, fewer shuffles and beggars."""
     started = now()
     tools, covered, uncovered = library()
-    questions = [*kept_out(covered), *kept_out(uncovered)]
     if small:
-        questions, sizes = questions[::10], (72,)
+        tools = dict(list(tools.items())[:FEW])
+        sizes = (FEW,)
+    asked_of = [question for question in kept_out(covered) if question.label in tools]
+    questions = [*asked_of, *kept_out(uncovered)]
+    if small:
+        questions = questions[::6]
     settings: dict[str, Any] = {"threads": threads, "window": 2048}
     with (
         tempfile.TemporaryDirectory(prefix="agentkv-bench-route-") as folder,
@@ -97,8 +103,8 @@ def run(
         for size in sizes:
             asked = questions if size == len(tools) else questions[::3]
             raw[f"size/{size}"] = _size(router, asked, candidates, size, len(tools))
-        raw["order"] = _order(router, kept_out(covered)[: 8 if small else 12], tools, 2 if small else SHUFFLES)
-        raw["begging"] = _begging(router, covered, tools, 2 if small else 6)
+        raw["order"] = _order(router, asked_of[: 6 if small else 12], tools, 2 if small else SHUFFLES)
+        raw["begging"] = _begging(router, asked_of, tools, 2 if small else 6)
         if not small:
             raw["learned"] = _learned(memory, router, questions, tools, covered)
         for n in READ[:1] if small else READ:
@@ -211,11 +217,11 @@ def _order(
 
 
 def _begging(
-    router: ChannelClassifier, covered: Sequence[Labelled], tools: Mapping[str, Candidate], beggars: int
+    router: ChannelClassifier, asked_of: Sequence[Labelled], tools: Mapping[str, Candidate], beggars: int
 ) -> dict[str, Any]:
     names = random.Random(1).sample(sorted(tools), beggars)
-    questions = [question for question in kept_out(covered) if question.label in names]
-    others = [question for question in kept_out(covered) if question.label not in names]
+    questions = [question for question in asked_of if question.label in names]
+    others = [question for question in asked_of if question.label not in names]
     questions += random.Random(2).sample(others, min(len(others), 2 * beggars))
     before = [decide(router, question.query, tools).pick for question in questions]
     picks: list[dict[str, Any]] = []

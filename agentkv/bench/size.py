@@ -85,7 +85,7 @@ class Plan:
         return -(-(max(skill, self.turns * TURN_TOKENS[1], *self.lengths) + _ROOM) // 256) * 256
 
 
-SMALL = Plan(skills=3, turns=6, lengths=(512,))
+SMALL = Plan(skills=2, turns=4, lengths=(512,))
 
 
 def run(

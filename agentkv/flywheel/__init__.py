@@ -46,8 +46,9 @@ called vacuous, but a table of the right answers, made to look computed, is not 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentkv._lazy import lazily
 
 if TYPE_CHECKING:
     from agentkv.flywheel.endpoint import Endpoint
@@ -105,13 +106,4 @@ __all__ = [
     "Verdict",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

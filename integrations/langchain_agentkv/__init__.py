@@ -22,8 +22,9 @@ database.py         one SQLite file in the store's folder
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from agentkv._lazy import lazily
 
 if TYPE_CHECKING:
     from langchain_agentkv.byte_store import AgentKVByteStore
@@ -55,13 +56,4 @@ __all__ = [
     "search_documents",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

@@ -109,10 +109,10 @@ def run(
     """The whole benchmark. ``work``: for packages, documents, store, and what was seen so far.
 
     ``source``: a folder in place of the packages; ``embedder``: fuse the order by meaning with that by words; ``plain``
-    False leaves the comparison out; ``small``: every twelfth question. Raises UsageError where a passage is not found.
+    False leaves the comparison out; ``small``: one question in twenty. Raises UsageError where a passage is not found.
     """
     started = now()
-    asked = list(questions if questions is not None else load())[:: 12 if small else 1]
+    asked = list(questions if questions is not None else load())[:: 20 if small else 1]
     laid = recipe.lay(work, packages, source=source, on_step=say)
     options: dict[str, Any] = {**(settings or {}), "window": window + _ROOM} if isinstance(model, str) else {}
     told = {**options, "block": window, "overlap": overlap, "k": k, "embedder": embedder, "plain": plain}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from agentkv.errors import UsageError
@@ -94,6 +95,7 @@ class Spec:
     ``family``: arms whose uninterrupted run is the same computation. ``files``: globs of the files that are the state;
     none for arms in memory. ``packages``: what is installed for it into an environment of its own. ``keeps_turns``:
     each ask changes what is kept, so each is another turn, as in use: with the same one it would go on from that.
+    ``state``: a function that says where in such a file the KV state lies; without one it is the whole file.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Spec:
     options: tuple[tuple[str, Any], ...] = ()
     keeps_turns: bool = False
     least_asks: int = 1
+    state: str | None = None
 
     @property
     def resident(self) -> bool:
@@ -121,7 +124,15 @@ OURS, RIVAL = "agentkv", "save-state"
 SPECS = (
     Spec("agentkv-ram", "agentkv, RAM", "ours:FromRAM", "agentkv", BITS),
     Spec(OURS, "agentkv, disk", "ours:FromDisk", "agentkv", BITS, ("segments/**/*.seg", "manifests/**/*.json")),
-    Spec(RIVAL, "Llama.save_state, pickle", "save_state:SaveState", "llama", BITS, ("state.pickle",)),
+    Spec(
+        RIVAL,
+        "Llama.save_state, pickle",
+        "save_state:SaveState",
+        "llama",
+        BITS,
+        ("state.pickle",),
+        state="save_state:state_span",
+    ),
     Spec("ram-cache", "LlamaRAMCache", "caches:InRAM", "llama", BITS, keeps_turns=True),
     Spec(
         "disk-cache",
@@ -132,6 +143,7 @@ SPECS = (
         ("**/*.val",),
         keeps_turns=True,
         least_asks=3,
+        state="save_state:state_span",
     ),
     Spec("slots", "llama-server slots", "slots:Slots", "server", PRINTED, ("*.bin",), (SERVER,)),
     Spec("stillwarm", "stillwarm", "stillwarm:Stillwarm", "stillwarm", PRINTED, ("*.bin",), (SERVER, STILLWARM)),
@@ -156,7 +168,19 @@ def open_arm(payload: dict[str, Any]) -> Arm:
     target = payload.get("target") or (spec.target if spec else None)
     if target is None:
         raise UsageError(f"{payload['arm']!r} is no arm; there are: {', '.join(ARMS)}")
-    module, _, name = target.partition(":")
-    where = module if "." in module else f"agentkv.bench.peers.{module}"
-    opened: Arm = getattr(importlib.import_module(where), name)(payload)
+    opened: Arm = _named(target)(payload)
     return opened
+
+
+def state_span(spec: Spec, file: Path) -> tuple[int, int]:
+    """Where in ``file`` the KV state begins and ends, in bytes. What lies around it no restore depends on."""
+    if spec.state is None:
+        return 0, file.stat().st_size
+    found: tuple[int, int] = _named(spec.state)(file)
+    return found
+
+
+def _named(target: str) -> Any:
+    """What ``module:name`` names; a module without a dot is one of this package."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module if "." in module else f"{__package__}.{module}"), name)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.peers.arm import Spec
+from agentkv.bench.peers.arm import Spec, state_span
 from agentkv.bench.peers.launch import folder_bytes
 from agentkv.bench.scorers.peers import CUT, FLIPPED, KILLED, OTHER, SECOND, SETTINGS, TWENTY
 from agentkv.hashing import file_sha256
 
 PLACES, FEW_PLACES = (0.25, 0.5, 0.75, 0.97), (0.5, 0.97)
-"""Where a byte is flipped, as a share of the largest file."""
+"""Where a byte is flipped, as a share of the KV state in the largest file."""
 MOMENTS, FEW_MOMENTS = (0.1, 0.5, 0.9), (0.5,)
 """When the saving process is killed, as a share of the bytes of a whole save."""
 OWN, ALTERED, ROPE, FLASH = "own", "altered", "rope base", "flash attention"
@@ -105,13 +105,14 @@ def planned(spec: Spec, *, few: bool = False) -> list[Planned]:
 
 def _flipped(scene: Scene, place: float) -> Case:
     target = largest(scene.spec, scene.fresh())
-    offset = int(target.stat().st_size * place)
+    start, stop = state_span(scene.spec, target)
+    offset = start + int((stop - start) * place)
     with target.open("r+b") as file:
         file.seek(offset)
         (byte,) = file.read(1)
         file.seek(offset)
         file.write(bytes([byte ^ _MASK]))
-    where = {"file": target.name, "offset": offset, "mask": _MASK}
+    where = {"file": target.name, "offset": offset, "mask": _MASK, "state": [start, stop]}
     return Case(scene.run(), told=where)
 
 

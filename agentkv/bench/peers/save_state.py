@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from pathlib import Path
 from typing import Any
 
 from agentkv.bench.peers.llama import LlamaArm
@@ -40,6 +41,14 @@ class SaveState(LlamaArm):
         self.llm.load_state(state)
         ms["set state"], _ = _lap(start)
         return ms
+
+
+def state_span(file: Path) -> tuple[int, int]:
+    """Where llama.cpp's own bytes lie in a pickled ``LlamaState``, behind the logits of a whole batch."""
+    data = file.read_bytes()
+    state: bytes = pickle.loads(data).llama_state  # noqa: S301 - our own file, see the module's text
+    start = data.index(state)
+    return start, start + len(state)
 
 
 def _lap(start: float) -> tuple[float, float]:

@@ -48,3 +48,14 @@ def test_pickle_serves_another_models_state_and_the_disk_cache_loses_its_own(res
 def test_pickles_state_is_larger(result: dict[str, Any]) -> None:
     sizes = {row["arm"]: row["bytes"] for row in result["rows"]}
     assert sizes["save-state"] > 2 * sizes["agentkv"]
+
+
+def test_flipped_bytes_lie_in_the_state_and_pickle_serves_them(result: dict[str, Any]) -> None:
+    found = {row["arm"]: row for row in result["faults"] if row["fault"] == "one flipped byte"}
+    for arm in ("save-state", "disk-cache"):
+        for case in found[arm]["cases"]:
+            start, stop = case["state"]
+            assert 512 * 4 * 2 < start <= case["offset"] < stop, "behind the logits of a whole batch"
+        assert "something else" in found[arm]["outcome"]
+        assert not found[arm]["passed"]
+    assert found["agentkv"]["outcome"] == "refused"
