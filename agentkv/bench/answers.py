@@ -7,7 +7,6 @@ SHA-256 over every step's logits. Questions that no skill covers show how often 
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,14 +14,17 @@ from typing import Any
 
 from agentkv.bench import measured, scores
 from agentkv.bench.grading import Route, load_routes
+from agentkv.bench.recording import Recording
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.evidence import Item, Ledger, Run
+from agentkv.evidence import Ledger, RecordedRun
 from agentkv.hashing import canonical_json
 from agentkv.memory import AgentMemory
 from agentkv.skills.manual import Manual, load_manuals
 
 UNCOVERED = "uncovered.jsonl"
+MAX_NEW = 48
+"""Tokens of an answer, at most."""
 
 
 def run(
@@ -33,16 +35,17 @@ def run(
     per_skill: int | None = None,
     uncovered: int | None = None,
     reread: bool = True,
-    max_new: int = 48,
+    max_new: int = MAX_NEW,
     store: Path | None = None,
     settings: dict[str, Any] | None = None,
     ledger: Ledger | None = None,
+    found: RecordedRun | None = None,
 ) -> dict[str, Any]:
     """The whole benchmark over the skill folders below ``skills``.
 
     ``n_skills`` takes the first so many, ``per_skill`` the first so many questions of each, ``uncovered`` of those that
     no skill covers.
-    With a ``ledger`` every raw generation goes there as soon as a skill is done.
+    With a ``ledger`` every raw generation goes there as soon as it is made; ``found``: a run of it to go on with.
     """
     started = now()
     manuals = load_manuals([skills]).loaded[:n_skills]
@@ -57,39 +60,36 @@ def run(
         for manual in manuals:
             memory.deposit_skill(manual)
             say(f"deposited {manual.name}")
-        inputs = canonical_json([[m.sha256, [[r.query, *r.answers] for r in routes]] for m, routes in questions])
-        result = origin(
-            "answers", model, memory.engine.info.sha256, inputs, started=started, max_new=max_new, reread=reread
-        )
-        items: list[Item] = []
-        with contextlib.ExitStack() as held:
-            run = None
-            if ledger is not None:
-                known = {"settings": result["settings"] | {"model": model}, "inputs": {"questions": inputs}}
-                known["inputs"] |= {"model": result["model_sha256"]}
-                prints = {"engine": memory.engine.fingerprint()}
-                run = held.enter_context(ledger.run(scores.ANSWERS, **known, fingerprints=prints))
-                result["ledger_run"] = run.id
-            for m, routes in questions:
-                items += _recorded(run, _skill(memory, m, routes, reread, max_new))
-            asked = [(f"{UNCOVERED}/{i}", route, memory.route(route.query)) for i, route in enumerate(others)]
-            items += _recorded(run, [scores.abstention_item(*what) for what in asked])
-            result["skills"] = len(manuals)
-            whole = measured.result(result, items, under="summary")
-            if run is not None:
-                run.scores(whole["summary"])
-    return whole
+        asked = [[m.sha256, [[r.query, *r.answers] for r in routes]] for m, routes in questions]
+        inputs = canonical_json([asked, [route.query for route in others]])
+        how = settings_of(n_skills, per_skill, uncovered, reread, max_new)
+        header = origin(scores.ANSWERS, model, memory.engine.info.sha256, inputs, started=started, **how)
+        header["skills"] = len(manuals)
+        recording = Recording.opened(header, memory, "questions", ledger, found)
+        for m, routes in questions:
+            _skill(memory, m, routes, reread, max_new, recording)
+        for number, route in enumerate(others):
+            if (key := f"{UNCOVERED}/{number}") not in recording.keys:
+                recording.add(scores.abstention_item(key, route, memory.route(route.query)))
+        return recording.end()
+
+
+def settings_of(
+    n_skills: int | None, per_skill: int | None, uncovered: int | None, reread: bool, max_new: int = MAX_NEW
+) -> dict[str, Any]:
+    """What names a run, so that it can be gone on with."""
+    return {
+        "n_skills": n_skills,
+        "per_skill": per_skill,
+        "uncovered": uncovered,
+        "reread": reread,
+        "max_new": max_new,
+    }
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each question that a skill covers, from the result's raw records."""
     return [scores.answer_row(item) for item in measured.items_of(result) if item.expected["skill"] is not None]
-
-
-def _recorded(run: Run | None, items: list[Item]) -> list[Item]:
-    if run is not None:
-        run.record_all(items)
-    return items
 
 
 def check(result: dict[str, Any]) -> None:
@@ -99,13 +99,16 @@ def check(result: dict[str, Any]) -> None:
         raise GuaranteeViolated(f"{len(different)} grafted answers differ from re-read ones, first: {different[0]!r}")
 
 
-def _skill(memory: AgentMemory, manual: Manual, routes: Sequence[Route], reread: bool, max_new: int) -> list[Item]:
-    items = []
+def _skill(
+    memory: AgentMemory, manual: Manual, routes: Sequence[Route], reread: bool, max_new: int, recording: Recording
+) -> None:
+    """The questions of one skill that are not on record yet."""
     for number, route in enumerate(routes):
+        if (key := f"{manual.name}/{number}") in recording.keys:
+            continue
         turn = memory.ask(route.query, max_new=max_new)
         again = memory.ask(route.query, skill=turn.decision.pick, graft=False, max_new=max_new) if reread else None
-        items.append(scores.answer_item(f"{manual.name}/{number}", manual.name, route, turn, again))
-    rows = [scores.answer_row(item) for item in items]
-    right = sum(row["right"] for row in rows)
-    say(f"{manual.name}: routed {sum(r['routed'] for r in rows)}, right {right} of {len(rows)}")
-    return items
+        recording.add(scores.answer_item(key, manual.name, route, turn, again))
+    done = [scores.answer_row(item) for item in recording.items if item.expected["skill"] == manual.name]
+    right = sum(row["right"] for row in done)
+    say(f"{manual.name}: routed {sum(row['routed'] for row in done)}, right {right} of {len(done)}")

@@ -20,8 +20,9 @@ from typing import Any
 
 from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.library import deposit
-from agentkv.bench.flywheel.recording import Recording, decided, outcome
+from agentkv.bench.flywheel.outcomes import decided, outcome
 from agentkv.bench.flywheel.variants import BY, ORIGINS, Origin, Variant
+from agentkv.bench.recording import Recording
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Item, Ledger, RecordedRun

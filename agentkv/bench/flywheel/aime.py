@@ -24,10 +24,10 @@ from typing import Any
 
 from agentkv.bench.energy import metered
 from agentkv.bench.flywheel import grading
-from agentkv.bench.flywheel.recording import Recording
 from agentkv.bench.flywheel.reread import Reread, replies
 from agentkv.bench.flywheel.variants import BY, written_programs
 from agentkv.bench.process import in_new_process
+from agentkv.bench.recording import Recording
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import UsageError
 from agentkv.evidence import Item, Ledger, RecordedRun

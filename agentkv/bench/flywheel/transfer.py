@@ -21,7 +21,8 @@ from agentkv.bench.flywheel import grading
 from agentkv.bench.flywheel.families import FAMILIES, Family, Instance
 from agentkv.bench.flywheel.families.base import Part
 from agentkv.bench.flywheel.library import fill
-from agentkv.bench.flywheel.recording import Recording, decided, outcome
+from agentkv.bench.flywheel.outcomes import decided, outcome
+from agentkv.bench.recording import Recording
 from agentkv.bench.report import now, origin, say
 from agentkv.evidence import Item, Ledger, RecordedRun
 from agentkv.flywheel.library import SolutionLibrary

@@ -23,22 +23,31 @@ def answers(
     ledger: options.Ledger = None,
     as_json: options.Json = False,
 ) -> None:
-    """The skills' own labelled questions: routed rightly, answered rightly, grafted and re-read alike."""
+    """The skills' own labelled questions: routed rightly, answered rightly, grafted and re-read alike.
+
+    With --ledger a run that was broken off is gone on with.
+    """
     from agentkv.bench import answers as bench
+    from agentkv.cli.bench.resuming import unfinished
 
     options.fetch_model(model)
     folder = options.skills_folder(skills)
     chosen = options.store_path(store) if store else None
+    n_skills, uncovered = (4, 5) if small else (None, None)
+    each = per_skill or (1 if small else None)
+    opened = options.open_ledger(ledger)
+    how = bench.settings_of(n_skills, each, uncovered, reread)
     result = bench.run(
         model,
         folder,
-        n_skills=4 if small else None,
-        per_skill=per_skill or (1 if small else None),
-        uncovered=5 if small else None,
+        n_skills=n_skills,
+        per_skill=each,
+        uncovered=uncovered,
         reread=reread,
         store=chosen,
         settings={"threads": threads},
-        ledger=options.open_ledger(ledger),
+        ledger=opened,
+        found=unfinished(opened, "answers", how | {"model": model}),
     )
     common.end(result, out, as_json, _show, bench.check)
 

@@ -1,4 +1,4 @@
-"""How the flywheel's benchmarks record: a run that is begun or gone on with, and what is told of a task.
+"""How long benchmarks record: a run that is begun or gone on with, each item on record as soon as it is done.
 
 Knows results and ledgers; refuses to know what is measured.
 """
@@ -10,11 +10,7 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.evidence import Item, Ledger, RecordedRun, Run
-from agentkv.flywheel.transfer import Transferred
 from agentkv.memory import AgentMemory
-from agentkv.records import Decision
-
-_BEST = 4
 
 
 @dataclass
@@ -34,15 +30,19 @@ class Recording:
         ledger: Ledger | None,
         found: RecordedRun | None,
     ) -> Recording:
-        """A new run of ``header``, whose inputs are called ``inputs``, or ``found``, which is gone on with."""
+        """A new run of ``header``, whose inputs are called ``inputs``, or ``found``, which is gone on with.
+
+        A run that has read something else, or another model's bytes, is left as it is and a new one is begun.
+        """
         if ledger is None:
             return cls(header, None, [])
-        if found is not None:
+        read = {inputs: header["inputs_sha256"], "model": header["model_sha256"]}
+        if found is not None and found.body.inputs == read:
             return cls(header, ledger.resume(found), ledger.items(found))
         run = ledger.begin(
             header["benchmark"],
             settings=header["settings"] | {"model": header["model"]},
-            inputs={inputs: header["inputs_sha256"], "model": header["model_sha256"]},
+            inputs=read,
             fingerprints={"engine": memory.engine.fingerprint()},
         )
         return cls(header, run, [])
@@ -65,22 +65,3 @@ class Recording:
             self.run.scores(result["summary"])
             self.run.end()
         return {**result, "ledger_run": None if self.run is None else self.run.id}
-
-
-def decided(decision: Decision) -> dict[str, Any]:
-    """A decision, of whose scores only the best are kept."""
-    best = dict(list(decision.scores.items())[:_BEST])
-    return {"raw_pick": decision.raw_pick, "pick": decision.pick, "scores": best}
-
-
-def outcome(done: Transferred | None) -> dict[str, Any]:
-    """What became of an attempt; None where there was no block."""
-    if done is None:
-        return {"generated": None, "parameters": None, "answered": False, "answer": None, "reason": "no block"}
-    return {
-        "generated": None if done.turn is None else done.turn.text,
-        "parameters": done.parameters,
-        "answered": done.answered,
-        "answer": done.answer,
-        "reason": done.reason,
-    }
