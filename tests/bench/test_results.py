@@ -124,7 +124,6 @@ def test_a_path_that_leads_to_no_number(path: str) -> None:
 
 WITHOUT_RAW = {
     "answers-qwen2.5-coder-1.5b",
-    "answers-smollm2-135m",
     "size-gemma-3-270m",
     "size-qwen2.5-coder-1.5b",
 }
