@@ -1,8 +1,9 @@
 """Pictures of results with matplotlib: one file a result and picture, so that a picture shows one run only.
 
 ``restore``: reading against restoring by length (subsidy); ``depth``: time to the first token by how deep into its
-conversation a turn is (agent); ``files``: from files to a whole state by length, setting and cache (restore);
-``bytes``: bytes a token (size); ``accuracy``: the router by library size (route). Knows figures, computes none.
+conversation a turn is (agent); ``windows``: by how deep in a store of documents a window lies (depth); ``files``: from
+files to a whole state by length, setting and cache (restore); ``bytes``: bytes a token (size); ``accuracy``: the router
+by library size (route). Knows figures, computes none.
 """
 
 from __future__ import annotations
@@ -74,6 +75,16 @@ def _depth(axes: Any, data: dict[str, Any]) -> None:
     axes.set(yscale="log", xlabel="tokens of the turn's prompt", ylabel="ms to the first token")
 
 
+def _windows(axes: Any, data: dict[str, Any]) -> None:
+    for n in dict.fromkeys(point["windows"] for point in data["points"]):
+        rows = sorted((point for point in data["points"] if point["windows"] == n), key=lambda point: point["depth"])
+        places = [row["depth"] / max(1, n - 1) for row in rows]
+        for home, style in (("cold", "-"), ("warm", "--")):
+            times = [row["ms"][home]["both"] for row in rows]
+            axes.plot(places, times, ls=style, marker="o", label=f"{n:,} windows, {home}")
+    axes.set(xlabel="depth of the window in its store", ylabel="ms to the first token", ylim=(0, None))
+
+
 def _files(axes: Any, data: dict[str, Any]) -> None:
     rows = data["lengths"]
     settings = [way["setting"] for way in rows[0]["settings"]]
@@ -124,6 +135,7 @@ def _ticks(axes: Any, values: Sequence[int]) -> None:
 PICTURES: dict[str, tuple[str, Callable[[Any, dict[str, Any]], None]]] = {
     "subsidy": ("restore", _restore),
     "agent": ("depth", _depth),
+    "depth": ("windows", _windows),
     "restore": ("files", _files),
     "size": ("bytes", _bytes),
     "route": ("accuracy", _accuracy),

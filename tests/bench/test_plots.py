@@ -28,6 +28,7 @@ def of(kind: str) -> list[Result]:
         ("restore", "files", "planes 1, cold first"),
         ("size", "bytes", "order-0 bound"),
         ("route", "accuracy", "among the five best"),
+        ("depth", "windows", "2,514 windows, cold"),
     ],
 )
 def test_a_picture_a_result(kind: str, name: str, label: str, tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ def plot(
     kind: Annotated[str, typer.Option("--format", metavar="svg|png")] = "svg",
     as_json: options.Json = False,
 ) -> None:
-    """Draw what subsidy, agent, restore, size and route measured; one picture a result. Needs the extra `plots`."""
+    """Draw what subsidy, agent, depth, restore, size and route measured; one picture a result.
+
+    Needs the extra `plots`.
+    """
     from agentkv.bench import plots
     from agentkv.bench.results import read
 
