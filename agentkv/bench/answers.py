@@ -8,7 +8,7 @@ SHA-256 over every step's logits. Questions that no skill covers show how often 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,12 @@ def run(
         header = origin(scores.ANSWERS, model, memory.engine.info.sha256, inputs, started=started, **how)
         header["skills"] = len(manuals)
         recording = Recording.opened(header, memory, "questions", ledger, found)
+        done = recording.keys
         for m, routes in questions:
-            _skill(memory, m, routes, reread, max_new, recording)
-        for number, route in enumerate(others):
-            if (key := f"{UNCOVERED}/{number}") not in recording.keys:
+            left = {key: route for key, route in _keyed(m.name, routes).items() if key not in done}
+            _skill(memory, m, left, reread, max_new, recording)
+        for key, route in _keyed(UNCOVERED, others).items():
+            if key not in done:
                 recording.add(scores.abstention_item(key, route, memory.route(route.query)))
         return recording.end()
 
@@ -99,13 +101,16 @@ def check(result: dict[str, Any]) -> None:
         raise GuaranteeViolated(f"{len(different)} grafted answers differ from re-read ones, first: {different[0]!r}")
 
 
+def _keyed(name: str, routes: Sequence[Route]) -> dict[str, Route]:
+    """The questions under the keys that their records have."""
+    return {f"{name}/{number}": route for number, route in enumerate(routes)}
+
+
 def _skill(
-    memory: AgentMemory, manual: Manual, routes: Sequence[Route], reread: bool, max_new: int, recording: Recording
+    memory: AgentMemory, manual: Manual, left: Mapping[str, Route], reread: bool, max_new: int, recording: Recording
 ) -> None:
-    """The questions of one skill that are not on record yet."""
-    for number, route in enumerate(routes):
-        if (key := f"{manual.name}/{number}") in recording.keys:
-            continue
+    """The questions of one skill that are ``left``; what is told counts all of its questions on record."""
+    for key, route in left.items():
         turn = memory.ask(route.query, max_new=max_new)
         again = memory.ask(route.query, skill=turn.decision.pick, graft=False, max_new=max_new) if reread else None
         recording.add(scores.answer_item(key, manual.name, route, turn, again))

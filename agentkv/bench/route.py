@@ -85,12 +85,9 @@ def run(
     started = now()
     tools, covered, uncovered = library()
     if small:
-        tools = dict(list(tools.items())[:FEW])
-        sizes = (FEW,)
+        tools, sizes = dict(list(tools.items())[:FEW]), (FEW,)
     asked_of = [question for question in kept_out(covered) if question.label in tools]
-    questions = [*asked_of, *kept_out(uncovered)]
-    if small:
-        questions = questions[::6]
+    questions = [*asked_of, *kept_out(uncovered)][:: 6 if small else 1]
     settings: dict[str, Any] = {"threads": threads, "window": 2048}
     with (
         tempfile.TemporaryDirectory(prefix="agentkv-bench-route-") as folder,

@@ -9,6 +9,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import answers, measured
+from agentkv.cli.bench.resuming import unfinished
 from agentkv.engine import llama
 from agentkv.evidence import Ledger
 from agentkv.evidence.scoring import score
@@ -56,8 +57,12 @@ def test_a_run_that_was_broken_off_is_gone_on_with(
 ) -> None:
     ledger = Ledger(tmp_path / "ledger")
     begun = broken_off(skills, ledger, monkeypatch)
+    how = answers.settings_of(None, None, None, True) | {"model": "fake"}
+    assert unfinished(ledger, answers.scores.ANSWERS, how) == begun  # as the command looks for it
+    assert unfinished(ledger, answers.scores.ANSWERS, {**how, "reread": False}) is None
     result = answers.run("fake", skills, ledger=ledger, found=begun)
     (done,) = ledger.runs()
+    assert unfinished(ledger, answers.scores.ANSWERS, how) is None
     assert (done.status, result["ledger_run"]) == ("finished", begun.id)
     assert [item.key for item in done.items] == ["apples/0", "books/0", "coats/0", "uncovered.jsonl/0"]
     assert (result["summary"]["answered"]["k"], result["summary"]["answered"]["n"]) == (1, 3)
