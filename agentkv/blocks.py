@@ -272,7 +272,8 @@ class Blocks:
             return cached
         assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
         self.store.read(manifest, assembly.place)
-        state = State(self.tokens_of(manifest), manifest.layout, assembly.blob)
+        is_trusted = not self.is_of_unknown_hand(manifest.block_id)
+        state = State(self.tokens_of(manifest), manifest.layout, assembly.blob, is_trusted)
         self.hold(manifest, state)
         return state
 

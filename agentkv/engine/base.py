@@ -26,12 +26,14 @@ class State:
     """A captured context: its token ids, the layout of the blob, and the blob itself (uint8, 1-D).
 
     Rows that a sliding window already masks are zero. The blob holds no logits: after a restore at least one
-    token has to be evaluated.
+    token has to be evaluated. ``is_trusted`` is False for bytes of an unknown hand, and for what was read behind them:
+    values that are no numbers, or become none, must not stay in the window for whoever reads there next.
     """
 
     tokens: tuple[int, ...]
     layout: StateLayout
     blob: NDArray[np.uint8]
+    is_trusted: bool = True
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,11 @@ class Engine(Protocol):
         ...
 
     def restore(self, state: State) -> None:
-        """Replace the live context by ``state``. Raises InvalidState with the live context untouched."""
+        """Replace the live context by ``state``. Raises InvalidState with the live context untouched.
+
+        A context that stands on a state which is not trusted is captured as not trusted, until it is cleared or another
+        state takes its place; nothing of it is left then.
+        """
         ...
 
     def truncate(self, n_tokens: int) -> bool:

@@ -5,12 +5,11 @@ for all of them. It runs in a second, small context of the same model, so the li
 another order tell the results from those of :func:`one_by_one`: they agree to about three digits, not to the last
 bit, and nothing exact is built on them.
 
-Knows llama.cpp's state of one sequence (``layout.sequence_blob``). Refuses to know cards, questions and scores.
+Refuses to know cards, questions and scores.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,13 +18,13 @@ import numpy as np
 
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Scored, State
+from agentkv.engine.sequence import SequenceSetter
 
 CELLS = 1024
 """Of the second context: tokens of all sequences read together."""
 SEQUENCES = 16
 _TOKENS = 256
 """Read in one decode at most, so that the logits of all of them stay small."""
-_MAGIC_BYTES = 4
 
 
 class Beside:
@@ -40,9 +39,7 @@ class Beside:
             self.close()
             raise MemoryError
         self._memory = llama_cpp.llama_get_memory(self._context)
-        head = (ctypes.c_uint8 * 64)()
-        llama_cpp.llama_state_seq_get_data(self._context, head, len(head), 0)
-        self._magic = bytes(head[:_MAGIC_BYTES])
+        self._setter = SequenceSetter(self._context)
 
     def close(self) -> None:
         """Free the native memory; may be called twice."""
@@ -72,9 +69,7 @@ class Beside:
     def _read(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored] | None:
         llama_cpp.llama_memory_clear(self._memory, False)
         for sequence, state in enumerate(states):
-            blob = np.frombuffer(self._magic + bytes(4) + blobs.sequence_blob(state), np.uint8)
-            pointer = blob.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-            if llama_cpp.llama_state_seq_set_data(self._context, pointer, blob.nbytes, sequence) != blob.nbytes:
+            if not self._setter.set(state, sequence):
                 return None
         batch, rows = self._batch, [*range(scored), len(tokens) - 1]
         batch.n_tokens = len(states) * len(tokens)
@@ -89,6 +84,9 @@ class Beside:
         shape = (len(states), len(rows), self._n_vocab)
         pointer = llama_cpp.llama_get_logits(self._context)
         logits = np.ctypeslib.as_array(pointer, shape=(int(np.prod(shape)),)).reshape(shape)
+        if np.isnan(logits.max()):
+            llama_cpp.llama_memory_clear(self._memory, True)
+            return None
         return [Scored.of(each, tokens[1 : scored + 1]) for each in logits]
 
 

@@ -73,6 +73,7 @@ class FakeEngine:
         self._keys = [np.zeros((window, 32), np.uint8) for _ in LAYOUT.sections]
         self._values = [np.zeros((_CHANNELS, window * 2), np.uint8) for _ in LAYOUT.sections]
         self._since_restore: int | None = None
+        self._is_stained = False
         self.info = ModelInfo(
             name="fake",
             architecture="fake",
@@ -136,7 +137,7 @@ class FakeEngine:
         """See :class:`agentkv.Engine`."""
         with self._lock:
             self._open()
-            self._tokens, self._since_restore = [], None
+            self._tokens, self._since_restore, self._is_stained = [], None, False
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
         """See :class:`agentkv.Engine`."""
@@ -228,7 +229,7 @@ class FakeEngine:
                 rows = [self._keys[index][:n].reshape(-1), self._values[index][:, : 2 * n].reshape(-1)]
                 assembly.place(blobs.reference(index, 0, n, np.concatenate(rows), 2), np.concatenate(rows))
             blobs.zero_masked_rows(assembly.blob, LAYOUT, n)
-            return State(self.tokens, LAYOUT, assembly.blob)
+            return State(self.tokens, LAYOUT, assembly.blob, is_trusted=not self._is_stained)
 
     def restore(self, state: State) -> None:
         """See :class:`agentkv.Engine`."""
@@ -245,6 +246,7 @@ class FakeEngine:
                 self._keys[ref.section][:n] = raw[: 32 * n].reshape(n, 32)
                 self._values[ref.section][:, : 2 * n] = raw[32 * n :].reshape(_CHANNELS, -1)
             self._tokens, self._since_restore = list(state.tokens), 0
+            self._is_stained = not state.is_trusted
             self.counters.restored += n
 
     def truncate(self, n_tokens: int) -> bool:

@@ -120,18 +120,18 @@ def is_sequence(layout: StateLayout) -> bool:
     )
 
 
-def sequence_blob(state: State) -> bytes:
-    """The same state as llama.cpp writes that of one sequence: no architecture, each cell owned by sequence 0."""
-    n_tokens, parts = len(state.tokens), []
+def sequence_blob(state: State, head: bytes) -> Blob:
+    """The same state as llama.cpp writes that of one sequence: ``head`` for the architecture, cells of sequence 0."""
+    n_tokens, source = len(state.tokens), state.blob
     cells = np.zeros((n_tokens, 3), "<i4")
     cells[:, 0], cells[:, 1] = np.arange(n_tokens), 1
-    table = _cell_table(n_tokens)
+    table, begin = _cell_table(n_tokens), 4 + len(state.layout.architecture.encode())
+    parts = [np.frombuffer(head, np.uint8)]
     for offset, item in _walk(state.layout, n_tokens):
-        if isinstance(item, _Run):
-            parts.append(state.blob[offset : offset + item.planes.row_bytes * n_tokens].tobytes())
-        elif isinstance(item, bytes) and offset:
-            parts.append(cells.tobytes() if item == table else item)
-    return b"".join(parts)
+        if item == table:
+            parts += [source[begin:offset], cells.reshape(-1).view(np.uint8)]
+            begin = offset + len(table)
+    return np.concatenate([*parts, source[begin:]])
 
 
 def blob_bytes(layout: StateLayout, n_tokens: int) -> int:

@@ -1,8 +1,9 @@
 """``LlamaEngine``: llama.cpp through llama-cpp-python's low-level API.
 
 Exactness rests on four things done here and nowhere else: flash attention pinned, a full-size windowed cache, every
-captured cell owned by two sequences, and the whole-context state restored whole. Nothing reaches a native setter
-that :mod:`agentkv.engine.layout` has not checked. If a native call fails all the same, the context is thrown away.
+captured cell owned by two sequences, and a state restored whole into cells 0, 1, 2… of an empty cache. Nothing
+reaches a native setter that :mod:`agentkv.engine.layout` has not checked. If a native call fails all the same, or
+logits are not numbers, the context is thrown away.
 
 Refuses to know: files other than the model's, names, skills. Not guaranteed: exactness of a model, which only the
 probe at deposit establishes.
@@ -12,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import sys
 import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -40,7 +39,9 @@ from agentkv.engine.described import described, piece_of
 from agentkv.engine.fingerprint import llama_fingerprint
 from agentkv.engine.generate import check_ids, check_window
 from agentkv.engine.models import gguf_check, resolve
+from agentkv.engine.native import clear_log, is_flag_set, last_log, pointer_to, start_backend
 from agentkv.engine.sampling import LlamaSampler
+from agentkv.engine.sequence import SequenceSetter
 from agentkv.engine.settings import KV_TYPES, EngineSettings
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.hashing import file_sha256
@@ -48,31 +49,9 @@ from agentkv.records import Fingerprint, StateLayout
 
 _DEFAULT_WINDOW = 8192
 _SCORE_CHUNK = 64
+_SHORT = 8
+"""A state of at most this part of the window is set without zeroing the window, at the price of a copy."""
 _ABORTED = 2
-
-_log_lines: deque[str] = deque(maxlen=20)
-
-
-@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-def _keep_log(level: int, text: bytes, _user: object) -> None:
-    if level >= 3:  # warnings and errors
-        _log_lines.append(text.decode("utf-8", "replace").strip())
-
-
-def _last_log() -> str:
-    return next((line for line in reversed(_log_lines) if line), "no reason given")
-
-
-def _start_backend() -> None:
-    llama_cpp.llama_log_set(_keep_log, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
-
-
-# llama.cpp asks this function at every node of the graph whether to stop. A Python callback would take the GIL a
-# thousand times a token. libc's strlen does the same work without Python: it is 0 for an empty string and 1 once
-# the flag's first byte is set.
-_libc = ctypes.CDLL("msvcrt") if sys.platform == "win32" else ctypes.CDLL(None)
-_is_flag_set = llama_cpp.ggml_abort_callback(ctypes.cast(_libc.strlen, ctypes.c_void_p).value)
 
 
 class LlamaEngine:
@@ -90,15 +69,16 @@ class LlamaEngine:
         self._tokens: list[int] = []
         self._restored = 0
         # A recurrent cache begins at its old rows times zero, which may be minus zero: then one block would have two
-        # states, so its data is zeroed. Attention gives old rows the weight zero, and they cost nothing.
-        self._has_recurrence = False
+        # states, so its data is zeroed. Attention gives old rows the weight zero, and they cost nothing; but zero
+        # times NaN is NaN, which some models turn into a wrong answer, so rows of an unknown hand are zeroed too.
+        self._has_recurrence = self._is_stained = False
         self._no_cancel = Cancellation()
         self._context: Any = None
         self._beside: Beside | None = None
         self._batch: Any = None
         self._lora: list[Any] = []
         self._model: Any = None
-        _start_backend()
+        start_backend()
         self._load(path)
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
         self.info = described(self._model, path, name or path.stem, sha256 or file_sha256(path))
@@ -128,10 +108,10 @@ class LlamaEngine:
     def _load(self, path: Path) -> None:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = self.settings.gpu_layers
-        _log_lines.clear()
+        clear_log()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self._model:
-            raise ModelUnreadable(path, _last_log())
+            raise ModelUnreadable(path, last_log())
         if llama_cpp.llama_model_has_encoder(self._model) or llama_cpp.llama_model_is_diffusion(self._model):
             self.close()
             raise ModelUnreadable(path, "it does not read left to right, so it keeps no state to store")
@@ -143,7 +123,7 @@ class LlamaEngine:
             adapter = llama_cpp.llama_adapter_lora_init(self._model, str(file).encode())
             if not adapter:
                 self.close()
-                raise ModelUnreadable(file, f"not a LoRA adapter of this model ({_last_log()})")
+                raise ModelUnreadable(file, f"not a LoRA adapter of this model ({last_log()})")
             self._lora.append((adapter, scale))
             ids.append(f"{file_sha256(file)}*{float(scale)!r}")
         return ids
@@ -162,11 +142,11 @@ class LlamaEngine:
         return params
 
     def _open_context(self) -> None:
-        _log_lines.clear()
+        clear_log()
         self._context = llama_cpp.llama_init_from_model(self._model, self._params())
         if not self._context:
             self.close()
-            raise ModelUnreadable(Path(self.info.name), f"no context of {self.window:,} tokens ({_last_log()})")
+            raise ModelUnreadable(Path(self.info.name), f"no context of {self.window:,} tokens ({last_log()})")
         if self._lora:
             adapters = (llama_cpp.llama_adapter_lora_p_ctypes * len(self._lora))(*[a for a, _ in self._lora])
             scales = (ctypes.c_float * len(self._lora))(*[scale for _, scale in self._lora])
@@ -175,7 +155,8 @@ class LlamaEngine:
         if not self._memory:
             self.close()
             raise ModelUnreadable(Path(self.info.name), "it keeps no state to store")
-        self._tokens, self._restored = [], 0
+        self._setter = SequenceSetter(self._context)
+        self._tokens, self._restored, self._is_stained = [], 0, False
 
     def _rebuild(self) -> None:
         llama_cpp.llama_free(self._context)
@@ -285,7 +266,8 @@ class LlamaEngine:
         """See :class:`agentkv.Engine`."""
         with self._lock:
             self._open()
-            llama_cpp.llama_memory_clear(self._memory, self._has_recurrence)
+            llama_cpp.llama_memory_clear(self._memory, self._has_recurrence or self._is_stained)
+            self._is_stained = False
             self._tokens, self._restored = [], 0
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
@@ -323,10 +305,11 @@ class LlamaEngine:
             check_ids(tokens, self.info.n_vocab)
             for state in states:
                 self._check_state(state)
-            if len(states) > 1 and not self._lora and self._beside is None:
+            is_for_one = len(states) > 1 and all(state.is_trusted for state in states)
+            if is_for_one and not self._lora and self._beside is None:
                 with contextlib.suppress(MemoryError):
                     self._beside = Beside(self._model, self._params(), self.info.n_vocab)
-            if len(states) > 1 and self._beside is not None and self._beside.fits(states, len(tokens)):
+            if is_for_one and self._beside is not None and self._beside.fits(states, len(tokens)):
                 found = self._beside.read(states, tokens, scored)
                 if found is not None:
                     self.counters.restored += sum(len(state.tokens) for state in states)
@@ -351,7 +334,7 @@ class LlamaEngine:
             batch.token[i], batch.pos[i], batch.logits[i] = token, start + i, all_logits
         batch.logits[len(chunk) - 1] = True
         flag = (cancellation or self._no_cancel).flag
-        llama_cpp.llama_set_abort_callback(self._context, _is_flag_set, ctypes.cast(flag, ctypes.c_void_p))
+        llama_cpp.llama_set_abort_callback(self._context, is_flag_set, ctypes.cast(flag, ctypes.c_void_p))
         try:
             code = llama_cpp.llama_decode(self._context, batch)
         except BaseException:
@@ -361,7 +344,7 @@ class LlamaEngine:
             self.clear()
             raise Cancelled("decoding")
         if code != 0:
-            detail = f"code {code} ({_last_log()})"
+            detail = f"code {code} ({last_log()})"
             self._rebuild()
             raise NativeRefusal("llama_decode", detail)
         self._tokens.extend(chunk)
@@ -373,7 +356,11 @@ class LlamaEngine:
             raise NativeRefusal("llama_get_logits", "no logits after decoding")
         shape = (rows, self.info.n_vocab)
         logits: NDArray[np.float32] = np.ctypeslib.as_array(pointer, shape=(rows * self.info.n_vocab,)).reshape(shape)
-        return logits.copy()
+        logits = logits.copy()
+        if np.isnan(logits.max()):
+            self._rebuild()  # the window may hold such values too
+            raise NativeRefusal("llama_decode", "the logits are not numbers; a restored state or the model is damaged")
+        return logits
 
     # --- states -----------------------------------------------------------------------------------
 
@@ -388,7 +375,7 @@ class LlamaEngine:
             found = self._layout_for(blob)
             blobs.check(blob, found, n_tokens)
             blobs.zero_masked_rows(blob, found, n_tokens)
-            return State(tuple(self._tokens), found, blob)
+            return State(tuple(self._tokens), found, blob, is_trusted=not self._is_stained)
 
     def _layout_for(self, blob: NDArray[np.uint8]) -> StateLayout:
         """The engine's layout; an opaque section's size grows with the context, so it is taken from the blob."""
@@ -401,7 +388,7 @@ class LlamaEngine:
         llama_cpp.llama_memory_seq_cp(self._memory, source, copy, -1, -1)
         size = llama_cpp.llama_state_get_size(self._context)
         blob = np.empty(size, np.uint8)
-        written = llama_cpp.llama_state_get_data(self._context, _pointer(blob), size)
+        written = llama_cpp.llama_state_get_data(self._context, pointer_to(blob), size)
         if written != size:
             raise NativeRefusal("llama_state_get_data", f"{written:,} of {size:,} bytes")
         return blob
@@ -409,17 +396,42 @@ class LlamaEngine:
     def restore(self, state: State) -> None:
         """See :class:`agentkv.Engine`."""
         with self._lock:
-            context = self._open()
+            self._open()
             self._check_state(state)
             n_tokens = len(state.tokens)
-            read = llama_cpp.llama_state_set_data(context, _pointer(state.blob), state.blob.nbytes)
-            top = llama_cpp.llama_memory_seq_pos_max(self._memory, blobs.SEQUENCES[0])
-            if read != state.blob.nbytes or top != n_tokens - 1:
-                detail = f"{read:,} of {state.blob.nbytes:,} bytes, last position {top} ({_last_log()})"
+            self.clear()
+            self._is_stained = not state.is_trusted
+            try:
+                if self.sets_without_zeroing(state):
+                    call, is_set = "llama_state_seq_set_data", self._set_sequence(state)
+                else:
+                    call, is_set = "llama_state_set_data", self._set_whole(state)
+                top = llama_cpp.llama_memory_seq_pos_max(self._memory, blobs.SEQUENCES[0])
+            except BaseException:
+                self.clear()
+                raise
+            if not is_set or top != n_tokens - 1:
+                detail = f"{state.blob.nbytes:,} bytes of {n_tokens:,} tokens, last position {top} ({last_log()})"
                 self._rebuild()
-                raise NativeRefusal("llama_state_set_data", detail)
+                raise NativeRefusal(call, detail)
             self._tokens, self._restored = list(state.tokens), n_tokens
             self.counters.restored += n_tokens
+
+    def sets_without_zeroing(self, state: State) -> bool:
+        """Whether :meth:`restore` leaves the rest of the window as it is: for short states on a CPU."""
+        is_short = len(state.tokens) * _SHORT <= self.window
+        return is_short and not self.settings.gpu_layers and blobs.is_sequence(state.layout)
+
+    def _set_whole(self, state: State) -> bool:
+        read: int = llama_cpp.llama_state_set_data(self._context, pointer_to(state.blob), state.blob.nbytes)
+        return read == state.blob.nbytes
+
+    def _set_sequence(self, state: State) -> bool:
+        """Into an empty cache, without zeroing it; then its cells belong to both sequences, as they did."""
+        source, copy = blobs.SEQUENCES
+        is_set = self._setter.set(state, source)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, copy, -1, -1)
+        return is_set
 
     def _check_state(self, state: State) -> None:
         """Everything that can be known of a state in Python, before native code touches the live context."""
@@ -465,7 +477,3 @@ def _chunks(tokens: Sequence[int], batch: int) -> Iterator[Sequence[int]]:
         size = batch - 4 if len(tokens) - start == batch + 1 else batch
         yield tokens[start : start + size]
         start += size
-
-
-def _pointer(array: NDArray[np.uint8]) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

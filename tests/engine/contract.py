@@ -40,6 +40,34 @@ class EngineContract:
             assert engine.tokens == tuple(ids)
             assert first_difference(fresh, greedy_hashes(engine, ids[n // 2], 40)) is None, n
 
+    def test_what_the_window_held_before_leaves_no_trace(self, engine: Engine) -> None:
+        n_short = engine.window // 8  # the longest that llama.cpp gets without zeroing the window, and one more
+        for n in (n_short, n_short + 1):
+            ids = self.tokens(engine, n)
+            engine.clear()
+            engine.extend(ids)
+            state = engine.capture()
+            fresh = greedy_hashes(engine, ids[1], 12)
+            engine.clear()
+            engine.extend(self.tokens(engine, n + 300, seed=3))
+            engine.restore(state)
+            assert np.array_equal(engine.capture().blob, state.blob), n
+            assert first_difference(fresh, greedy_hashes(engine, ids[1], 12)) is None, n
+
+    def test_what_is_read_behind_an_untrusted_state_is_not_trusted(self, engine: Engine) -> None:
+        engine.clear()
+        engine.extend(self.tokens(engine, 40))
+        state = engine.capture()
+        assert state.is_trusted
+        engine.restore(replace(state, is_trusted=False))
+        engine.extend(self.tokens(engine, 7))
+        behind = engine.capture()
+        engine.clear()
+        engine.restore(behind)
+        assert not engine.capture().is_trusted
+        engine.restore(state)
+        assert engine.capture().is_trusted
+
     def test_capture_of_a_restored_state_is_the_same_bytes(self, engine: Engine) -> None:
         engine.clear()
         engine.extend(self.tokens(engine, self.n_long))

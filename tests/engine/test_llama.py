@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agentkv.engine.base import Engine, Sampling
+from agentkv.engine import layout as blobs
+from agentkv.engine.base import Engine, Sampling, State
 from agentkv.engine.generate import generate
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.engine.settings import EngineSettings
@@ -95,18 +98,79 @@ def test_relevant_scores_are_higher(smollm2: Engine) -> None:
     assert score("The capital of France is Paris.") > score("The capital of purple bottle Paris of.")
 
 
-def test_a_native_refusal_rebuilds_the_context(smollm2: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["llama_state_seq_set_data", "llama_state_set_data"])
+def test_a_native_refusal_rebuilds_the_context(smollm2: Engine, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     import llama_cpp
 
+    n_short = smollm2.window // 8
     smollm2.clear()
-    smollm2.extend([5, 6, 7])
+    smollm2.extend([5 + i % 7 for i in range(n_short + (call == "llama_state_set_data"))])
     state = smollm2.capture()
     with monkeypatch.context() as patched:
-        patched.setattr(llama_cpp, "llama_state_set_data", lambda *_: 0)
-        with pytest.raises(NativeRefusal):
+        patched.setattr(llama_cpp, call, lambda *_: 0)
+        with pytest.raises(NativeRefusal, match=call):
             smollm2.restore(state)
     assert smollm2.tokens == ()
     assert "Paris" in ask(smollm2, "What is the capital of France?")
+
+
+def poisoned(engine: Engine, n_tokens: int, value: int) -> State:
+    """A well-formed state of an unknown hand, of which each key and value is the f16 number with these bits."""
+    engine.clear()
+    engine.extend([5 + i % 7 for i in range(n_tokens)])
+    state = engine.capture()
+    cut = blobs.cut(state.blob, state.layout, n_tokens, [(0, n_tokens)])
+    rows = [(ref, np.full(raw.nbytes // 2, value, "<u2").view(np.uint8)) for ref, raw in cut]
+    return replace(state, blob=blobs.assembled(state.layout, n_tokens, rows), is_trusted=False)
+
+
+NAN, INFINITY, LARGEST = 0x7E00, 0x7C00, 0x7BFF
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma"])
+@pytest.mark.parametrize("value", [NAN, INFINITY, LARGEST])
+def test_a_state_of_an_unknown_hand_leaves_nothing_behind(
+    request: pytest.FixtureRequest, name: str, value: int
+) -> None:
+    """Gemma turns NaN into numbers, so nothing tells that a later answer is wrong: the window has to be zeroed."""
+    engine: Engine = request.getfixturevalue(name)
+    question = engine.tokenize("What is the capital of France?", special=False)
+    bad, clear = poisoned(engine, 200, value), engine.clear
+    clear()
+    engine.extend([9] * 50)
+    good = engine.capture()
+    right_behind = engine.extend(question)
+    clear()
+    right = engine.extend(question)
+    for leave in (clear, lambda: engine.restore(good)):
+        engine.restore(bad)
+        with contextlib.suppress(NativeRefusal):
+            engine.extend(question)
+            assert not engine.capture().is_trusted
+        leave()
+        assert np.array_equal(engine.extend(question), right if leave is clear else right_behind)
+        assert engine.capture().is_trusted
+
+
+def test_logits_that_are_no_numbers_are_a_typed_error(smollm2: Engine) -> None:
+    smollm2.restore(poisoned(smollm2, 200, NAN))
+    with pytest.raises(NativeRefusal, match="not numbers"):
+        smollm2.extend([5, 6, 7])
+    assert smollm2.tokens == ()
+    assert "Paris" in ask(smollm2, "What is the capital of France?")
+
+
+def test_states_read_beside_one_that_is_no_numbers_are_scored_as_ever(smollm2: Engine) -> None:
+    question = smollm2.tokenize("What is the capital of France?", special=False)
+    bad = poisoned(smollm2, 200, NAN)
+    smollm2.clear()
+    smollm2.extend([9] * 50)
+    good = smollm2.capture()
+    right = smollm2.score_behind([good, good], question, 3)
+    with pytest.raises(NativeRefusal, match="not numbers"):
+        smollm2.score_behind([good, bad], question, 3)
+    again = smollm2.score_behind([good, good], question, 3)
+    assert [each.logits.tobytes() for each in again] == [each.logits.tobytes() for each in right]
 
 
 def test_settings_are_checked() -> None:

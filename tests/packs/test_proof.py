@@ -10,6 +10,7 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.blocks import Blocks
+from agentkv.engine.base import State
 from agentkv.errors import InexactBlock
 from agentkv.hashing import sha256
 from agentkv.packs import (
@@ -166,6 +167,12 @@ def test_what_is_deposited_here_does_not_rest_on_a_strangers_state(memory: Agent
         assert store.imported(prefix.block_id) is None
 
 
+def state_of(store: BlockStore, block_id: str) -> State:
+    manifest = store.manifest(block_id)
+    assert manifest is not None
+    return Blocks(FakeEngine(), store).state(manifest)
+
+
 def test_a_trusted_pack_takes_the_place_of_a_strangers_state(memory: AgentMemory, tmp_path: Path) -> None:
     forged = forge(memory, tmp_path / "forged")
     signer = generate_key(tmp_path / "me.key")
@@ -177,8 +184,10 @@ def test_a_trusted_pack_takes_the_place_of_a_strangers_state(memory: AgentMemory
         import_pack(forged, store, allow_unsigned=True, **how)
         block_id = memory.names()[-1].block_id
         assert store.manifest(block_id) != memory.store.manifest(block_id)
+        assert not state_of(store, block_id).is_trusted
         import_pack(signed, store, **how)
         assert store.manifest(block_id) == memory.store.manifest(block_id)
+        assert state_of(store, block_id).is_trusted
         record = store.imported(block_id)
         assert record is not None
         assert record.decision == "trusted"

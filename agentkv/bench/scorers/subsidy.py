@@ -32,7 +32,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "first_token_ms": first,
         "restore_ram_ms": ram,
         "memcpy_ms": copy,
-        "clear_cache_ms": told(record["clear_cache_ms"]),
+        **({"clear_cache_ms": told(record["clear_cache_ms"])} if "clear_cache_ms" in record else {}),
         "restore_disk": disk,
         "subsidy_ram": (cold + first) / (ram["median"] + first),
         "subsidy_disk": (cold + first) / (disk["first_read_ms"] + first),

@@ -31,13 +31,14 @@ def subsidy(
 def _show(result: dict[str, Any]) -> None:
     rows = []
     for row in result["lengths"]:
+        cleared = f" ({row['clear_cache_ms']['median']:.1f})" if "clear_cache_ms" in row else ""
         share = " ".join(f"{name} {part:.0%}" for name, part in row["restore_disk"]["share"].items())
         rows.append(
             (
                 f"{row['n']:,}",
                 f"{row['cold_prefill_ms'] / 1e3:.1f} s",
                 f"{row['first_token_ms']:.0f} ms",
-                f"{row['restore_ram_ms']['median']:.1f} ms ({row['clear_cache_ms']['median']:.1f})",
+                f"{row['restore_ram_ms']['median']:.1f} ms{cleared}",
                 f"{row['subsidy_ram']:,.0f} ×",
                 f"{row['ram_share_of_memcpy']:.2f}",
                 f"{row['restore_disk']['first_read_ms']:.0f} ms",
