@@ -399,15 +399,15 @@ class LlamaEngine:
             self._open()
             self._check_state(state)
             n_tokens = len(state.tokens)
-            self.clear()
-            self._is_stained = not state.is_trusted
             try:
                 if self.sets_without_zeroing(state):
                     call, is_set = "llama_state_seq_set_data", self._set_sequence(state)
                 else:
                     call, is_set = "llama_state_set_data", self._set_whole(state)
                 top = llama_cpp.llama_memory_seq_pos_max(self._memory, blobs.SEQUENCES[0])
+                self._is_stained = not state.is_trusted
             except BaseException:
+                self._is_stained |= not state.is_trusted
                 self.clear()
                 raise
             if not is_set or top != n_tokens - 1:
@@ -428,6 +428,7 @@ class LlamaEngine:
 
     def _set_sequence(self, state: State) -> bool:
         """Into an empty cache, without zeroing it; then its cells belong to both sequences, as they did."""
+        self.clear()
         source, copy = blobs.SEQUENCES
         is_set = self._setter.set(state, source)
         llama_cpp.llama_memory_seq_cp(self._memory, source, copy, -1, -1)
