@@ -84,7 +84,7 @@ def plain_hashes(engine: LlamaEngine, tokens: Sequence[int], token: int, steps: 
 
 
 def clear_cache(engine: LlamaEngine) -> None:
-    """What llama.cpp does first in every whole-context restore: zero the cache for the whole window."""
+    """What llama.cpp does first where a whole-context state is set: zero the cache for the whole window."""
     llama_cpp.llama_memory_clear(engine._memory, True)
     engine.clear()
 
