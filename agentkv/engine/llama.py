@@ -305,11 +305,11 @@ class LlamaEngine:
             check_ids(tokens, self.info.n_vocab)
             for state in states:
                 self._check_state(state)
-            is_for_one = len(states) > 1 and all(state.is_trusted for state in states)
-            if is_for_one and not self._lora and self._beside is None:
+            is_at_once = len(states) > 1 and all(state.is_trusted for state in states)
+            if is_at_once and not self._lora and self._beside is None:
                 with contextlib.suppress(MemoryError):
                     self._beside = Beside(self._model, self._params(), self.info.n_vocab)
-            if is_for_one and self._beside is not None and self._beside.fits(states, len(tokens)):
+            if is_at_once and self._beside is not None and self._beside.fits(states, len(tokens)):
                 found = self._beside.read(states, tokens, scored)
                 if found is not None:
                     self.counters.restored += sum(len(state.tokens) for state in states)
