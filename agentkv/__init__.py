@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agentkv.engine.llama import LlamaEngine
     from agentkv.errors import AgentKVError
     from agentkv.memory import AgentMemory, Within
+    from agentkv.notices import AgentKVWarning
     from agentkv.records import Decision, Exactness, Fingerprint, Manifest, Turn
     from agentkv.skills.library import SkillLibrary
     from agentkv.store.catalog import BlockStore
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # Nothing is imported before it is asked for: `import agentkv` loads neither a native library nor pydantic.
 _HOMES = {
     "AgentKVError": "errors",
+    "AgentKVWarning": "notices",
     "AgentMemory": "memory",
     "BlockStore": "store.catalog",
     "Cancellation": "engine.base",
@@ -42,6 +44,7 @@ _HOMES = {
 
 __all__ = [
     "AgentKVError",
+    "AgentKVWarning",
     "AgentMemory",
     "BlockStore",
     "Cancellation",

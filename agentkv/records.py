@@ -276,6 +276,7 @@ class Turn(Record):
     for; ``deposited``: tokens that it holds beyond what was restored, 0 if it was there; ``not_kept``: why there is
     none.
     ``logprobs``: natural-log probability of each token before sampling, where asked for.
+    ``notes``: what was left out, fell back, was cut or was guessed in this turn, a sentence each with its remedy.
     """
 
     text: str
@@ -293,3 +294,4 @@ class Turn(Record):
     checkpoint: Sha256 | None = None
     deposited: Count = 0
     not_kept: str | None = None
+    notes: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from agentkv.engine.generate import check_window, generate
 from agentkv.engine.prompt import Message
 from agentkv.errors import AgentKVError, InvalidState, NativeRefusal, StoreError, UnknownBlock, UsageError
 from agentkv.hashing import sha256
+from agentkv.notices import warn
 from agentkv.records import Decision, Manifest, Timings, TokenCounts, Turn
 from agentkv.tracing import Span, Value, messages, routed
 
@@ -66,6 +67,13 @@ class TurnInProgress:
         self._deposited = 0
         self._not_kept: str | None = None
         self._captured_ms = 0.0
+        self._notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Say in the record and as a warning what was left out, fell back, was cut or was guessed, and the remedy."""
+        if text not in self._notes:
+            self._notes.append(text)
+            warn(text)
 
     def run(
         self,
@@ -301,5 +309,6 @@ class TurnInProgress:
                 "checkpoint": self._checkpoint,
                 "deposited": self._deposited,
                 "not_kept": self._not_kept,
+                "notes": tuple(self._notes),
             }
         )

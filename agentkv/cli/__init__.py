@@ -20,6 +20,7 @@ import contextlib
 import errno
 import os
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -52,7 +53,7 @@ from agentkv.cli import (
 )
 from agentkv.cli import list as list_command
 from agentkv.cli.flywheel import learn, solve
-from agentkv.cli.output import error_record, print_json, report
+from agentkv.cli.output import error_record, print_json, report, show_warnings
 from agentkv.errors import AgentKVError, Interrupted, StoreReadError, UsageError
 
 __all__ = ["app", "main"]
@@ -73,7 +74,9 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                show_warnings()
+                return super().invoke(ctx)
         except AgentKVError as error:
             failure = error
         except KeyboardInterrupt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import orjson
 import typer
 
 from agentkv.errors import AgentKVError
+from agentkv.notices import AgentKVWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +74,22 @@ def say(text: str = "", *, dim: bool = False) -> None:
 def tell(text: str, *, dim: bool = False) -> None:
     """A line about the work to stderr."""
     console(stderr=True).print(printable(text), style="dim" if dim else None)
+
+
+def show_warnings() -> None:
+    """From now on an AgentKVWarning is one line on stderr, each text once; other warnings are shown as by Python."""
+    shown, by_python = set[str](), warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if not issubclass(category, AgentKVWarning):
+            by_python(message, category, *place)
+        elif str(message) not in shown:
+            shown.add(str(message))
+            sys.stdout.flush()
+            typer.echo(f"warning: {printable(str(message))}", err=True)
+
+    warnings.filterwarnings("always", category=AgentKVWarning)
+    warnings.showwarning = show
 
 
 def print_json(value: object, *, indent: bool = True) -> None:
