@@ -1,4 +1,4 @@
-"""Puts the tables of committed result files into the README, between markers, and tells where the two differ.
+"""Puts the tables of committed result files into Markdown files, between markers, and says where the two differ.
 
 A table stands between ``<!-- results: NAME -->`` and ``<!-- end of results -->``; the text around it is written by
 hand. Knows Markdown as lines; refuses to touch anything outside of the markers.
@@ -16,14 +16,17 @@ from agentkv.bench.results import Result
 from agentkv.bench.tables import TABLES, Table
 
 FOLDER = Path("tests/data/results")
-"""Where a checkout keeps them, from the README's folder. Not in the package: a file there would change the digest of
+"""Where a checkout keeps them. Not in the package: a file there would change the digest of
 the source tree, which a recorded run names, so no result could ever be of the tree that it is committed with."""
+
+FILES = ("agentkv/bench/RESULTS.md", "agentkv/engine/EXACTNESS.md")
+"""The files of a checkout that have such tables."""
 
 _PART = re.compile(r"(<!-- results: ([\w-]+) -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
 
 
 def rendered(text: str, results: Sequence[Result], tables: Sequence[Table] = TABLES) -> tuple[str, list[str]]:
-    """The README with every table made anew, and the names of those that were other before.
+    """The text with every table made anew, and the names of those that were other before.
 
     Raises InvalidResult for a marker of no table, or a table without results.
     """
@@ -41,15 +44,15 @@ def rendered(text: str, results: Sequence[Result], tables: Sequence[Table] = TAB
 
     made = _PART.sub(replace, text)
     if made.count("<!-- results: ") != len(_PART.findall(made)):
-        raise InvalidResult("README", "a marker `<!-- results: NAME -->` has no `<!-- end of results -->` behind it")
+        raise InvalidResult("the text", "a marker `<!-- results: NAME -->` has no `<!-- end of results -->` behind it")
     return made, changed
 
 
 def named(text: str) -> list[str]:
-    """The tables that a README has, in order."""
+    """The tables that a text has, in order."""
     return [name for _, name, *_ in _PART.findall(text)]
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the README, whole or not at all."""
+    """Replace a file, whole or not at all."""
     fsio.write_durably(path, [text.encode()])

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 import typer
@@ -80,9 +80,16 @@ def show_warnings() -> None:
     """From now on an AgentKVWarning is one line on stderr, each text once; other warnings are shown as by Python."""
     shown, by_python = set[str](), warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if not issubclass(category, AgentKVWarning):
-            by_python(message, category, *place)
+            by_python(message, category, filename, lineno, file, line)
         elif str(message) not in shown:
             shown.add(str(message))
             sys.stdout.flush()

@@ -86,7 +86,7 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
         memory: AgentMemory | None = None,
         store: str | Path | None = None,
         model: str | Path | None = None,
-        skills: Sequence[Source] = (),
+        skills: Source | Sequence[Source] = (),
         references: bool = False,
     ) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
             raise UsageError("pass a memory, or store (and model) to make one of, and not both")
         if memory is not None and model is not None:
             raise UsageError("a memory has its model already")
-        folders = [_source(source) for source in skills]
+        folders = [_source(source) for source in ([skills] if isinstance(skills, str | Path) else skills)]
         self._made = None
         if memory is None:
             assert store is not None

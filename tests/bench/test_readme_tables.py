@@ -1,4 +1,4 @@
-"""The README's tables are those of the committed result files, and the maker of them can tell when not."""
+"""The tables of RESULTS.md and EXACTNESS.md are those of the committed results, and their maker can tell when not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentkv.bench.results import Result, read_all
 from agentkv.bench.tables import base
 from tests.conftest import REPOSITORY
 
-TEXT = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+TEXT = "\n".join((REPOSITORY / file).read_text(encoding="utf-8") for file in readme.FILES)
 RESULTS = read_all(REPOSITORY / readme.FOLDER)
 
 

@@ -76,13 +76,14 @@ def test_score_tells_a_bent_file(run: Run, measured: Path) -> None:
 def test_readme_writes_and_checks(run: Run, tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / FOLDER, tmp_path / FOLDER)
     file = tmp_path / "README.md"
+    results = ("--results", tmp_path / FOLDER)
     file.write_text("one\n<!-- results: size -->\n<!-- end of results -->\n")
-    refused = run("bench", "readme", file, "--check", "--json")
+    refused = run("bench", "readme", file, *results, "--check", "--json")
     assert error_of(refused)["exit_code"] == 65
     assert "| model |" not in file.read_text()
-    assert record(run("bench", "readme", file, "--json"))["changed"] == ["size"]
+    assert record(run("bench", "readme", file, *results, "--json"))["changed"] == {str(file): ["size"]}
     assert "| gemma-3-270m | 3,000 | 18,464 |" in file.read_text()
-    assert run("bench", "readme", file, "--check").exit_code == 0
+    assert run("bench", "readme", file, *results, "--check").exit_code == 0
     assert error_of(run("bench", "readme", file, "--results", tmp_path / "none", "--json"))["exit_code"] == 2
 
 

@@ -1,4 +1,4 @@
-"""``agentkv bench readme``: the README's tables from result files. Measures nothing."""
+"""``agentkv bench readme``: the tables of Markdown files from result files. Measures nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from agentkv.errors import AgentKVError, UsageError
 
 
 def readme(
-    file: Annotated[Path, typer.Argument(metavar="README", help="The file with the markers.")] = Path("README.md"),
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE…", show_default="RESULTS.md and EXACTNESS.md of this checkout", help="Files with the markers."
+        ),
+    ] = None,
     results: Annotated[
         Path | None,
-        typer.Option("--results", metavar="DIR", show_default="tests/data/results beside it", help="Result files."),
+        typer.Option("--results", metavar="DIR", show_default="tests/data/results", help="Result files."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 65 if a table is another.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 65 if a table differs.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Write each table between its markers, exactly as the result files give it."""
@@ -26,19 +31,27 @@ def readme(
     from agentkv.bench.errors import ReadmeDiffers
     from agentkv.bench.results import read_all
 
-    folder = results or file.parent / maker.FOLDER
-    for path, known in ((file, file.is_file()), (folder, folder.is_dir())):
-        if not known:
-            raise UsageError(f"{path} is not there")
-    text = file.read_text(encoding="utf-8")
-    made, changed = maker.rendered(text, read_all(folder))
-    failures: list[AgentKVError] = [ReadmeDiffers(str(file), changed)] if check and changed else []
-    if changed and not check:
-        maker.write(file, made)
-    tables = maker.named(text)
+    given, folder = files or [Path(file) for file in maker.FILES], results or maker.FOLDER
+    for path in (*given, folder):
+        if not path.exists():
+            raise UsageError(f"{path} is not there. Run this in a checkout, or name the files and --results.")
+    read = read_all(folder)
+    tables: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
+    for file in given:
+        text = file.read_text(encoding="utf-8")
+        made, changed = maker.rendered(text, read)
+        tables[str(file)] = maker.named(text)
+        if changed:
+            differing[str(file)] = changed
+            if not check:
+                maker.write(file, made)
+    failures: list[AgentKVError] = [ReadmeDiffers(*each) for each in differing.items()] if check else []
 
     def show() -> None:
-        for name in tables:
-            say(f"{name}: {'as it was' if name not in changed else 'another' if check else 'written'}")
+        for file, names in tables.items():
+            for name in names:
+                state = "unchanged" if name not in differing.get(file, ()) else "differs" if check else "written"
+                say(f"{file}: {name}: {state}")
 
-    finish({"readme": file, "tables": tables, "changed": changed}, as_json, show, failures)
+    finish({"tables": tables, "changed": differing}, as_json, show, failures)
