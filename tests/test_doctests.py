@@ -13,7 +13,7 @@ MODULES = [
     "agentkv.skills.library",
     "agentkv.engine.fake",
     "agentkv.store.catalog",
-    "agentkv.bench.grading",
+    "agentkv.skills.questions",
     "agentkv.bench.results",
     "langchain_agentkv.byte_store",
     "langchain_agentkv.cache",

@@ -88,7 +88,7 @@ def check(result: dict[str, Any]) -> None:
 
 def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
     part: dict[str, Any] = in_new_process(
-        "catalogue:fill", {"root": root, "start": start, "stop": stop, "synced": synced}
+        f"{__name__}:fill", {"root": root, "start": start, "stop": stop, "synced": synced}
     )
     if part["blocks"]:
         say(f"created {part['blocks']:,} blocks in {part['seconds']:.1f} s, " + ("synced" if synced else "unsynced"))
@@ -100,7 +100,7 @@ def _ask_all(root: str, count: int, processes: int) -> list[dict[str, Any]]:
     found = []
     for name in QUESTIONS:
         answers = [
-            in_new_process("catalogue:ask", {"root": root, "blocks": count, "question": name, "seed": seed})
+            in_new_process(f"{__name__}:ask", {"root": root, "blocks": count, "question": name, "seed": seed})
             for seed in range(processes)
         ]
         found.append({"question": name, "answers": answers})

@@ -59,7 +59,9 @@ class ReadmeDiffers(BenchError):
     exit_code = 65
 
     def __init__(self, path: str, tables: Sequence[str]) -> None:
-        super().__init__(f"{path}: {', '.join(tables)}: not what the result files give. Run `agentkv bench readme`.")
+        super().__init__(
+            f"{path}: {', '.join(tables)}: not what the result files give. Run `python -m tests.benchmarks readme`."
+        )
         self.path, self.tables = path, list(tables)
 
 

@@ -56,8 +56,8 @@ def run(
             "folder": folder,
             "settings": {"window": max([*lengths, 512]) + 1200, **(settings or {})},
         }
-        fresh = in_new_process("exactness:fresh_side", payload)
-        graft = in_new_process("exactness:graft_side", {**payload, "fresh": fresh})
+        fresh = in_new_process(f"{__name__}:fresh_side", payload)
+        graft = in_new_process(f"{__name__}:graft_side", {**payload, "fresh": fresh})
     inputs = canonical_json([payload["lengths"], samples, payload["texts"]])
     header = origin(
         "exactness", model, fresh["model_sha256"], inputs, started=started, **payload["settings"], steps=STEPS

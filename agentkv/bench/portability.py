@@ -50,7 +50,7 @@ def run(model: str, skills: Path, *, per: int = 2, threads: int | None = None) -
         digest = engine.info.sha256
         engine.close()
         payload = {"model": model, "threads": threads, "pack": str(pack), "folder": str(place / "there")}
-        there = in_new_process("portability:elsewhere", payload, {**ELSEWHERE, "HOME": str(place / "home")})
+        there = in_new_process(f"{__name__}:elsewhere", payload, {**ELSEWHERE, "HOME": str(place / "home")})
         inputs = canonical_json([manual.sha256 for manual in manuals])
         header = origin("portability", model, digest, inputs, started=started, per=per, threads=threads)
         return measured.result(header, {"here": {**here, "pack_sha256": file_sha256(pack)}, "there": there})

@@ -1,4 +1,4 @@
-"""Runs one function of this package in a new process, JSON in and JSON out.
+"""Runs one function in a new process, JSON in and JSON out.
 
 A graft is only shown to survive a restart if another process does it. Progress lines pass through on stderr.
 """
@@ -15,16 +15,14 @@ from typing import Any
 
 from agentkv.errors import AgentKVError, WorkerFailed
 
-_PREFIX = "agentkv.bench."
-
 
 def command(target: str) -> list[str]:
-    """The command that runs ``module:function`` below ``agentkv.bench``: payload on stdin, result on stdout."""
+    """The command that runs ``module:function``, as ``f"{__name__}:work"``: payload on stdin, result on stdout."""
     return [sys.executable, "-m", "agentkv.bench.process", target]
 
 
 def in_new_process(target: str, payload: dict[str, Any], environment: Mapping[str, str] | None = None) -> Any:
-    """Call ``module:function`` below ``agentkv.bench`` with ``payload`` in a new interpreter; its JSON result.
+    """Call ``module:function`` with ``payload`` in a new interpreter; its JSON result.
 
     ``environment`` is laid over this process's own. Raises WorkerFailed.
     """
@@ -44,7 +42,7 @@ def in_new_process(target: str, payload: dict[str, Any], environment: Mapping[st
 def main() -> int:
     """Entry point of the new process."""
     module, _, function = sys.argv[1].partition(":")
-    work = getattr(importlib.import_module(_PREFIX + module), function)
+    work = getattr(importlib.import_module(module), function)
     try:
         result = work(json.loads(sys.stdin.read()))
     except AgentKVError as error:

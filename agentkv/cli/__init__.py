@@ -56,7 +56,7 @@ from agentkv.cli.flywheel import learn, solve
 from agentkv.cli.output import error_record, print_json, report, show_warnings
 from agentkv.errors import AgentKVError, Interrupted, StoreReadError, UsageError
 
-__all__ = ["app", "main"]
+__all__ = ["Commands", "app", "main", "run"]
 
 _WRITE_FAILED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -64,7 +64,7 @@ _WrongUse: Any = typer.BadParameter.__base__
 """click's UsageError; Typer brings a click of its own from some version on."""
 
 
-class _Commands(TyperGroup):
+class Commands(TyperGroup):
     """The one place where an error becomes a message and an exit code."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -94,7 +94,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     name="agentkv",
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -146,7 +146,12 @@ def _root(
 
 
 def main() -> None:
-    """The command ``agentkv``.
+    """The command ``agentkv``."""
+    run(app)
+
+
+def run(app: typer.Typer) -> None:
+    """Run a command line as this process's own.
 
     Where the output cannot be written (a full disk behind ``>``), that is one line and the exit code of StoreReadError.
     """

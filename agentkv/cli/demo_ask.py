@@ -16,13 +16,13 @@ from agentkv.cli import options
 from agentkv.cli.output import print_json
 
 if TYPE_CHECKING:
-    from agentkv.bench.grading import Route
+    from agentkv.skills.questions import Route
 
 
 def questions(skills: Path) -> list[Route]:
     """The first labelled question of each skill at or below ``skills``, in the order of their folders."""
-    from agentkv.bench.grading import load_routes
     from agentkv.cli.deposit import manuals_in
+    from agentkv.skills.questions import load_routes
 
     items, _ = manuals_in([skills])
     found = [load_routes(item.path)[:1] for item in items]

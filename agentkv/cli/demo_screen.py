@@ -34,8 +34,8 @@ class Answer:
     @classmethod
     def of(cls, line: dict[str, Any]) -> Answer:
         """From the second process's line; graded here."""
-        from agentkv.bench.grading import contains_answer
         from agentkv.records import Turn
+        from agentkv.skills.questions import contains_answer
 
         grafted = Turn.model_validate(line["grafted"], strict=False)
         reread = Turn.model_validate(line["reread"], strict=False)

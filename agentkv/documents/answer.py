@@ -41,7 +41,7 @@ Source = Literal["window", "quote"]
 """What an answer is said from: the whole window (the draft), or the quoted sentence alone."""
 FROM_WINDOW = 1_000_000_000
 """Parameters from which on a model answers from the window. gemma-3-270m's drafts are right for 12 of 60 needles, what
-it says from the quote for 59. On the tuned questions of ``agentkv bench questions`` qwen2.5-coder-1.5b's drafts are
+it says from the quote for 59. On the tuned questions of the benchmark ``questions`` qwen2.5-coder-1.5b's drafts are
 right 10 times of 26, what it says from the quote 6 times; the 10 stand in their windows, of the other 23 drafts (one is
 "not stated") 8 do not, five of them to questions that nothing answers."""
 EVIDENCE, END = '\n"', '"\n'

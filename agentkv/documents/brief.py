@@ -4,10 +4,10 @@ Behind two thousand tokens of a window a small model echoes, or goes astray; beh
 that holds the answer it says the answer and nothing else. The examples are a block like any other, so they cost no
 token: a turn is the sentence and the question. Knows sentences and questions, no documents.
 
-Not guaranteed: that a sentence torn from its window says enough. On 60 needles of ``agentkv bench needles`` with
+Not guaranteed: that a sentence torn from its window says enough. On 60 needles of the benchmark ``needles`` with
 another seed, by which the examples were chosen, and the right sentence given, gemma-3-270m gives the value alone 59
 times; 13 times without examples, 41 bound to pieces of the sentence. With the window in view it says it 4 times of 27.
-qwen2.5-coder-1.5b gives a right answer to 19 of the 26 tuned questions of ``agentkv bench questions``, given the first
+qwen2.5-coder-1.5b gives a right answer to 19 of the 26 tuned questions of the benchmark ``questions``, given the first
 sentence of the passage; some name their subject elsewhere. The heading or term right before the sentence cures none of
 these and costs four of the 60.
 """

@@ -33,7 +33,7 @@ window first 19 times, of 4 or more 17 times; with the stemmer or without, and w
 fewer: the differences are within chance."""
 PASSAGE = 1000
 """Characters that paragraphs of a window are gathered up to, to be weighed as one passage. On the tuned half of the
-questions about PostgreSQL's and git's manuals (``agentkv bench questions``; 3,300 windows of 4,096 characters) windows
+questions about PostgreSQL's and git's manuals (the benchmark ``questions``; 3,300 windows of 4,096 characters) windows
 alone put the right one first 8 of 26 times and among five 15 times; fused with passages of 1,000 characters 11 and 18
 times, of 800 12 and 17, of 1,400 9 and 16; passages alone 6 and 17."""
 
@@ -42,7 +42,7 @@ _MOST_PASSAGES = 1000
 _NAME_WEIGHT, _NAME_WINDOWS, _NAME_SHARE = 2.5, 3, 0.01
 """A name that few windows hold (so many, or that share) says more than how often they hold the other words: its windows
 come first. BM25 alone puts windows that say another word of the question often before the only one that holds the name:
-of 60 needles in 2,514 windows (``agentkv bench needles``) it has 2 first and 33 among five, so all 60 are first. On the
+of 60 needles in 2,514 windows (the benchmark ``needles``) it has 2 first and 33 among five, so all 60 are first. On the
 34 tuned questions about PostgreSQL's and git's manuals nothing changes, 8 first and 16 among five in that corpus."""
 
 _SCHEMA = """

@@ -32,7 +32,7 @@ _POOL = 15
 """Windows, first by words, whose vectors are made for a question where they are not there."""
 _NEAR = 200
 _CONSTANT = 20.0
-"""On the 26 tuned questions of ``agentkv bench questions`` (3,227 windows, 12,648 passages) words put the right window
+"""On the 26 tuned questions of the benchmark ``questions`` (3,227 windows, 12,648 passages) words put the right window
 first 9 times, among three 16, among ten 20; all-MiniLM-L6-v2 alone 8, 11 and 19; fused so 11, 18 and 22. Constants of
 5 to 60, meaning weighted by half, and passages of 400 characters instead of 1,000 gave 10 to 13, 15 to 18 and 21 to 23:
 all within chance. What meaning adds is windows that words do not find at all: among fifty 25 instead of 23."""

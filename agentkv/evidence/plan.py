@@ -27,6 +27,8 @@ from agentkv.store.format import Malformed, decode_record, encode_record
 MAGIC = "agentkv-plan 1"
 _LIMIT = 4 << 20
 _Word = Annotated[str, Field(min_length=1, max_length=256)]
+PROGRAMS = {"bench": ("agentkv", "bench"), "benchmarks": ("tests.benchmarks",)}
+"""A step's first word -> the module that runs it: the product's own, or, in a checkout, the research benchmarks."""
 _OURS = ("--out", "--json", "--ledger")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -181,8 +183,9 @@ def _check(draft: Draft, where: str) -> None:
     if len(set(names)) != len(names):
         raise InvalidPlan(where, "two steps have one name")
     for step in draft.steps:
-        if step.arguments[0] != "bench":
-            raise InvalidPlan(where, f"step {step.name!r} runs {step.arguments[0]!r}; a plan runs `bench` only")
+        if step.arguments[0] not in PROGRAMS:
+            known = " and ".join(f"`{name}`" for name in PROGRAMS)
+            raise InvalidPlan(where, f"step {step.name!r} runs {step.arguments[0]!r}; a plan runs {known} only")
         ours = [word for word in step.arguments if word.split("=")[0] in _OURS]
         if ours:
             raise InvalidPlan(where, f"step {step.name!r} gives {ours[0]}, which the replay gives")

@@ -29,7 +29,7 @@ from agentkv.evidence.code import differences, source_code
 from agentkv.evidence.errors import PlanRefused, StepFailed
 from agentkv.evidence.ledger import Ledger, RecordedRun, Run, find_run, runs_of
 from agentkv.evidence.machine import require
-from agentkv.evidence.plan import Criterion, Plan, Step
+from agentkv.evidence.plan import PROGRAMS, Criterion, Plan, Step
 from agentkv.evidence.records import Entry, Item
 from agentkv.evidence.scoring import scorer
 from agentkv.evidence.verify import verify
@@ -82,7 +82,7 @@ def run_command(step: Step) -> Outcome:
     kept = {name: value for name, value in os.environ.items() if name not in _FROM_OUTSIDE}
     with tempfile.TemporaryDirectory(prefix="agentkv-replay-") as folder:
         out = Path(folder) / "result.json"
-        command = [sys.executable, "-m", "agentkv", *step.arguments, "--out", str(out)]
+        command = [sys.executable, "-m", *PROGRAMS[step.arguments[0]], *step.arguments[1:], "--out", str(out)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, env=kept)
         result = orjson.loads(out.read_bytes()) if out.exists() else None
     return {"exit_code": done.returncode, "result": result}

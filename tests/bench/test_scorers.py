@@ -13,12 +13,12 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import catalogue, integrity, measured, portability, report, restore, size
-from agentkv.bench.agent import arms, conversation, secrets, threads
 from agentkv.bench.results import read
 from agentkv.bench.scorers import architectures, exactness, subsidy
 from agentkv.bench.scorers import integrity as integrity_scorer
-from agentkv.cli.bench.registry import BENCHMARKS
 from agentkv.store.format import Codec
+from tests.benchmarks.agent import arms, conversation, secrets, threads
+from tests.benchmarks.commands.registry import BENCHMARKS
 from tests.conftest import REPOSITORY
 
 TEXTS = [f"Paragraph {i} says that rule {i * 7} holds on day {i}.\n\n" * 2 for i in range(20)]
@@ -57,11 +57,11 @@ def test_a_file_gives_the_figures_that_were_reported(name: str, tmp_path: Path) 
 
 def test_scoring_loads_no_llama_cpp() -> None:
     code = (
-        "import sys; from agentkv.bench.measured import load_scorers;"
+        "import sys, tests.benchmarks; from agentkv.bench.measured import load_scorers;"
         "from agentkv.evidence.scoring import known_scorers; load_scorers();"
         "print('llama_cpp' in sys.modules, *sorted(kind for kind, _ in known_scorers()), sep='|')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     native, *kinds = done.stdout.strip().split("|")
     assert native == "False"
     scored = {kind.removeprefix("bench ") for kind in kinds}

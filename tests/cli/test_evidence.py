@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.bench import answers
 from agentkv.cli import options
 from agentkv.engine import llama
 from agentkv.evidence import Ledger
 from agentkv.evidence.appending import FILE
+from tests.benchmarks import answers
 from tests.evidence.making import filled, forge_head, lines, parsed, put, remade
 
 from .conftest import Run, error_of, manual, record

@@ -205,39 +205,6 @@ def test_nothing_fits_is_exit_code_1(run: Run, model: Model) -> None:
     assert "no answer" in result.stderr
 
 
-def test_hard_problems_that_are_not_here_are_skipped_with_the_reason(run: Run, tmp_path: Path) -> None:
-    where = ("--store", tmp_path / "s", "--ledger", tmp_path / "l")
-    result = run("bench", "aime", tmp_path / "none.jsonl", *where)
-    assert result.exit_code == 0
-    assert result.stdout.startswith("skipped: ")
-    assert "none.jsonl" in record(run("bench", "aime", tmp_path / "none.jsonl", *where, "--json"))["skipped"]
-
-
-def test_variants_of_hard_problems(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentkv import AgentMemory
-    from agentkv.bench.flywheel import adaptation
-    from agentkv.bench.flywheel.variants import ORIGINS
-
-    (variant,) = ORIGINS[0].variants(1)
-
-    def opened(store: Any, model: str, embedder: Any = None, **settings: Any) -> AgentMemory:
-        reply = json.dumps(variant.parameters)
-        return AgentMemory(store, FakeEngine(window=1 << 14, replies=lambda prompt: reply, keeps_grammar=True))
-
-    monkeypatch.setattr(adaptation, "AgentMemory", opened)
-    monkeypatch.setattr(options, "fetch_model", lambda name: None)
-    out, ledger = tmp_path / "out.json", tmp_path / "ledger"
-    how = ("bench", "variants", "--model", "scripted", "--origins", ORIGINS[0].problem, "--ledger", ledger)
-    result = record(run(*how, "--out", out, "--json"))
-    assert (result["settings"]["origins"], result["summary"]["variants"]) == ([ORIGINS[0].problem], 1)
-    assert result["summary"]["answered_given"]["fill"]["k"] == 1
-    assert json.loads(out.read_text())["raw"][0]["expected"]["answer"] == variant.answer
-    assert "right block given" in run(*how).stdout
-    assert run("evidence", "score", "last", "--ledger", ledger).exit_code == 0
-    wrong = error_of(run("bench", "variants", "--origins", "nothing", "--json"))
-    assert "no such origin: nothing" in wrong["message"]
-
-
 def test_a_run_of_learn_is_scored_again_by_the_evidence_command(run: Run, model: Model, tmp_path: Path) -> None:
     run("learn", lines(tmp_path / "tasks.jsonl", lorry()), "--samples", 1, "--best-of", 1)
     result = run("evidence", "score", "last", "--json")

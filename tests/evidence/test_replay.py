@@ -245,7 +245,7 @@ def test_two_results_of_one_step_are_refused(made: Plan, ledger: Ledger) -> None
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"arguments": ("pack", "create")}, "runs `bench` only"),
+        ({"arguments": ("pack", "create")}, "runs `bench` and `benchmarks` only"),
         ({"arguments": ("bench", "size", "--out=/tmp/x")}, "which the replay gives"),
     ],
 )

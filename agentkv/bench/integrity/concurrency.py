@@ -182,7 +182,7 @@ def _block_of(memory: AgentMemory, body: str) -> str:
 
 
 def _job(payload: dict[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = in_new_process("integrity.concurrency:work", payload)
+    result: dict[str, Any] = in_new_process(f"{__name__}:work", payload)
     return result
 
 

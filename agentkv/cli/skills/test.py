@@ -1,7 +1,7 @@
 """``agentkv skills test``: each skill's ``routes.jsonl`` is its test: its questions routed and answered.
 
 A question is routed rightly if the pick is the skill that it is labelled with, or a part of it; one labelled ``null``
-if no block was picked. It is answered rightly as ``agentkv bench answers`` grades it. All that is stored competes, also
+if no block was picked. It is answered rightly as the benchmark ``answers`` grades it. All that is stored competes, also
 what is not in the folders.
 
 The questions are read before anything else. What is stored is tested as it is stored, whole or in parts, also where its
@@ -27,10 +27,10 @@ from agentkv.cli.skills.deposit import carried_out
 from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
 
 if TYPE_CHECKING:
-    from agentkv.bench.grading import Route
     from agentkv.engine.base import Cancellation
     from agentkv.memory import AgentMemory
     from agentkv.skills.library import SkillLibrary
+    from agentkv.skills.questions import Route
     from agentkv.skills.report import SyncReport, Work
 
 
@@ -98,8 +98,8 @@ def ask_routes(
 
 def _questions(folders: Sequence[Path]) -> list[tuple[str, Route]]:
     """Every question with the skill in whose folder it is. Raises UsageError, InvalidManual if nothing is sound."""
-    from agentkv.bench.grading import load_routes
     from agentkv.skills.inventory import Inventory
+    from agentkv.skills.questions import load_routes
 
     inventory = Inventory(folders_of(folders))
     inventory.read()
@@ -146,8 +146,8 @@ def _rows(memory: AgentMemory, questions: Sequence[tuple[str, Route]], max_new: 
 
 
 def _row(memory: AgentMemory, skill: str, route: Route, max_new: int | None, cancellation: Cancellation) -> Row:
-    from agentkv.bench.grading import contains_answer
     from agentkv.skills.pieces import owner
+    from agentkv.skills.questions import contains_answer
 
     answer: str | None = None
     if max_new is None or route.skill is None:

@@ -37,7 +37,7 @@ def validate(folders: Folders, as_json: options.Json = False) -> None:
 
 def _notes(manual: Manual) -> list[str]:
     """Ours, beyond how the file was read."""
-    from agentkv.bench.grading import load_routes
+    from agentkv.skills.questions import load_routes
     from agentkv.skills.resources import missing_resources
 
     notes = []

@@ -1,0 +1,17 @@
+"""Research benchmarks: what agentkv is worth beside other ways, on other people's documents, on hard problems.
+
+``python -m tests.benchmarks NAME`` runs one, in a checkout; ``python -m tests.benchmarks`` lists them. What a user
+measures on a machine and a model of his own is ``agentkv bench``. Nothing in the package imports this.
+
+agent/ documents/ flywheel/ peers/   the benchmarks, by what they are about; their tests lie beside them
+answers.py                           the labelled questions of `skills/`
+commands/                            one command a benchmark, and what shows, draws and writes results
+scorers/ tables/                     figures from raw records; tables of results from figures
+every.py recording.py energy.py      one after another; runs on record; joules
+"""
+
+from agentkv.bench.measured import SCORERS
+
+_OWN = ("agent", "peers", "widen", "needles", "depth", "compose", "reread", "interrupt", "questions", "answers")
+_MODULES = [*(f"tests.benchmarks.scorers.{name}" for name in _OWN), "tests.benchmarks.flywheel.grading"]
+SCORERS.extend(module for module in _MODULES if module not in SCORERS)

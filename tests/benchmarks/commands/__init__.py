@@ -1,0 +1,60 @@
+"""``NAME``: one command a file; exit codes as those of ``agentkv``."""
+
+from __future__ import annotations
+
+import typer
+
+from agentkv.cli import Commands
+from agentkv.cli import bench as own
+from agentkv.cli.evidence import app as evidence
+from tests.benchmarks.commands import (
+    agent,
+    aime,
+    all_,
+    answers,
+    compose,
+    depth,
+    families,
+    interference,
+    interrupt,
+    needles,
+    negatives,
+    peers,
+    plot,
+    questions,
+    readme,
+    reread,
+    variants,
+    widen,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
+)
+app.command()(answers.answers)
+app.command()(agent.agent)
+app.command()(families.families)
+app.command()(interference.interference)
+app.command()(negatives.negatives)
+app.command()(aime.aime)
+app.command()(variants.variants)
+app.command()(interrupt.interrupt)
+app.command()(questions.questions)
+app.command()(compose.compose)
+app.command()(reread.reread)
+app.command()(peers.peers)
+app.command()(widen.widen)
+app.command()(needles.needles)
+app.command()(depth.depth)
+app.command()(plot.plot)
+app.command()(readme.readme)
+app.command("all")(all_.all_)
+app.registered_commands += own.app.registered_commands
+app.add_typer(evidence, name="evidence")

@@ -1,0 +1,71 @@
+"""What the commands print of results: the figures that the result has, and no more."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agentkv import FakeEngine
+from agentkv.cli import output
+from tests.benchmarks.commands import compose as compose_command
+from tests.benchmarks.commands import interrupt as interrupt_command
+from tests.benchmarks.commands import questions as questions_command
+from tests.benchmarks.commands import reread as reread_command
+from tests.benchmarks.documents import compose, interrupt, questions, reread
+
+from .conftest import paragraphs
+from .test_questions import a_question
+
+TEXTS = ["\n\n".join(paragraphs(start, 12)) for start in (0, 100)]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    written = io.StringIO()
+    monkeypatch.setattr(output, "console", lambda: Console(file=written, width=200, color_system=None))
+    return written
+
+
+def test_compose(shown: io.StringIO) -> None:
+    compose_command._show(compose.run(FakeEngine(window=1024), TEXTS, samples=2))
+    lines = shown.getvalue().splitlines()
+    assert lines[1].split() == ["chain", "2/2", "0", "0", "0", "0/2"]
+    assert lines[2].startswith("stitched as they stand")
+    assert "0/2" in lines[2]
+
+
+def test_reread(shown: io.StringIO, tmp_path: Path) -> None:
+    reread_command._show(reread.run(FakeEngine(window=1024), TEXTS, windows=[128, 256], per_size=1, folder=tmp_path))
+    text = shown.getvalue()
+    assert [line.split()[0] for line in text.splitlines()[1:3]] == ["128", "256"]
+    assert "reread" in text.splitlines()[-2]
+
+
+def test_interrupt(shown: io.StringIO) -> None:
+    undisturbed = {"windows": 9, "seconds": 3.0, "files": {"a": "1", "b": "2"}}
+    kill: dict[str, Any] = {"delay_s": 0.5, "blocks": 4, "left_over": 1, "damage": []}
+    store = {"runs": 2, "files": {"a": "1", "b": "3"}, "findings": []}
+    from tests.benchmarks.scorers.interrupt import figures
+
+    raw = {"undisturbed": undisturbed, "kill/0": kill, "store/0": store, "wanted": {"kills": 1}}
+    found = figures(raw)
+    interrupt_command._show(found)
+    text = shown.getvalue()
+    assert "0 of 1" in text
+    assert "store/0: b" in text
+    with pytest.raises(Exception, match="0 of 1 stores are the undisturbed one"):
+        interrupt.check(found)
+
+
+def test_questions(shown: io.StringIO, folder: Path, tmp_path: Path) -> None:
+    asked = a_question(folder, passages=((f"{folder.name}/a.html", "of step 2 is read before"),))
+    how: dict[str, Any] = {"questions": [asked], "source": folder, "window": 512, "overlap": 0}
+    questions_command._show(questions.run(FakeEngine(window=4096), work=tmp_path / "work", **how))
+    text = shown.getvalue()
+    assert "right window first" in text
+    assert "plain BM25 and prompt: answer right" in text
+    assert "a question takes" in text

@@ -1,0 +1,1 @@
+"""Figures of research benchmarks from their raw records: one pure function each."""

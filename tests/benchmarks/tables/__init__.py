@@ -1,0 +1,44 @@
+"""The README's tables, each from result files of one benchmark. Pure; every share and ratio is one of a single run.
+
+A table takes the results of its benchmark in the order in which rows shall stand and gives Markdown. Knows what each
+benchmark calls its figures; refuses to compute any from two results.
+
+base.py        what a table is            engine.py     exactness, reading, bytes, faults
+routing.py     answers and routes         agent.py      a conversation beside other ways
+documents.py   documents past the window  flywheel.py   solved once, used again
+peers.py       what people use today
+"""
+
+from __future__ import annotations
+
+from tests.benchmarks.tables import agent, documents, engine, flywheel, peers, routing
+from tests.benchmarks.tables.base import Table
+
+TABLES = (
+    Table("exactness", "exactness", engine.exactness),
+    Table("subsidy", "subsidy", engine.subsidy),
+    Table("answers", "answers", routing.answers),
+    Table("integrity", "integrity", engine.integrity),
+    Table("size", "size", engine.size),
+    Table("restore", "restore", engine.restore),
+    Table("catalogue", "catalogue", engine.catalogue),
+    Table("route-evaluate", "route evaluate", routing.route_evaluate),
+    Table("route", "route", routing.route),
+    Table("agent", "agent", agent.agent),
+    Table("widen", "widen", documents.widen),
+    Table("needles", "needles", documents.needles),
+    Table("depth", "depth", documents.depth),
+    Table("reread", "reread", documents.reread),
+    Table("questions", "questions", documents.questions),
+    Table("compose", "compose", documents.compose),
+    Table("interrupt", "interrupt", documents.interrupt),
+    Table("aime", "bench aime", flywheel.aime),
+    Table("variants", "bench variants", flywheel.variants),
+    Table("families", "bench families", flywheel.families),
+    Table("interference", "bench interference", flywheel.interference),
+    Table("negatives", "bench negatives", flywheel.negatives),
+    Table("peers", "peers", peers.speed),
+    Table("faults", "peers", peers.faults),
+)
+
+__all__ = ["TABLES", "Table"]

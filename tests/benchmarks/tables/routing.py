@@ -1,0 +1,71 @@
+"""The router and what is answered with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentkv.bench.report import markdown
+from agentkv.bench.results import Result
+from tests.benchmarks.tables.base import duration, share
+
+
+def answers(results: Sequence[Result]) -> str:
+    """A row a model."""
+    rows = []
+    for one in results:
+        found = one.data["summary"]
+        parts = ("routed", "answered", "answered_when_routed", "identical", "abstained_on_uncovered")
+        decision = f"{found['median_router_tokens']:.0f} tokens, {duration(found['median_router_ms'])}"
+        rows.append([one.model, *(share(found[part]) for part in parts), decision])
+    headings = ("model", "routed rightly", "answered rightly", "… where routed rightly")
+    rest = ("grafted = re-read (ids and logits)", "no block, where no skill covers it", "a decision")
+    return markdown((*headings, *rest), rows)
+
+
+def route(results: Sequence[Result]) -> str:
+    """A row a library size, and one after lessons."""
+    rows = []
+    for one in results:
+        for row in [*one.data["sizes"], *([one.data["learned"]] if one.data["learned"] else [])]:
+            low, high = row["right"]["wilson_95"]
+            parts = ("right_in_top_5", "abstained_on_uncovered", "abstained_on_covered")
+            rows.append(
+                [
+                    _library(row),
+                    f"{row['right']['k']}/{row['right']['n']} ({low:.2f}–{high:.2f})",
+                    *(f"{row[part]['k']}/{row[part]['n']}" for part in parts),
+                    f"{row['tokens']['median']:.0f}, {row['ms']['median'] / 1e3:.2f} s",
+                ]
+            )
+    headings = ("library", "right (95 %)", "among the five best", "none, where none fits", "none, though one fits")
+    return markdown((*headings, "tokens, time"), rows)
+
+
+def _library(row: dict[str, Any]) -> str:
+    if row.get("lessons"):
+        return f"{row['size']:,}, after {row['lessons']} labelled questions"
+    return f"{row['size']:,}" + (f" ({row['made_up']:,} made up)" if row["made_up"] else "")
+
+
+def route_evaluate(results: Sequence[Result]) -> str:
+    """A row a router, over one file of questions: results of another file are refused."""
+    asked = {one.data["questions_sha256"] for one in results}
+    if len(asked) > 1:
+        raise ValueError(f"the results are about {len(asked)} files of questions")
+    rows = []
+    for one in results:
+        (row,) = one.data["sizes"]
+        low, high = (round(100 * end) for end in row["right"]["wilson_95"])
+        silent = row["tokens"]["median"] == 0  # a router that asks no language model
+        rows.append(
+            [
+                one.data["settings"]["classifier"] if silent else f"{one.model}: {one.data['settings']['classifier']}",
+                f"{row['right']['k']} of {row['right']['n']} ({low}–{high} %)",
+                f"{row['right_in_top_5']['k']}",
+                f"{row['abstained_on_covered']['k']}",
+                f"{row['tokens']['median']:.0f}, {duration(row['ms']['median'])}",
+            ]
+        )
+    headings = ("router", "right", "among the five best", "no block, though one fits", "tokens, time a decision")
+    return markdown(headings, rows)
