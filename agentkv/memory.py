@@ -23,6 +23,7 @@ from agentkv.engine.base import Cancellation, Engine, Sampling
 from agentkv.engine.embed import Embedder, open_embedder
 from agentkv.engine.generate import check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
+from agentkv.engine.shared import Shared
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256
@@ -51,7 +52,7 @@ DEFAULT_PREFIX = (
 _ROUTER_WINDOW = 2048
 
 
-class AgentMemory:
+class AgentMemory(Shared):
     """The memory of one agent: an engine, a store, a router. Use it as a context manager.
 
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue

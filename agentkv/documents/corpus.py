@@ -18,6 +18,7 @@ from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
+from agentkv.engine.shared import Shared
 from agentkv.errors import UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
 from agentkv.records import Manifest
@@ -28,7 +29,7 @@ DEFAULT_NAME = "documents"
 DEFAULT_WINDOW, DEFAULT_OVERLAP = 1024, 96
 
 
-class Corpus:
+class Corpus(Shared):
     """Documents under a name, in the store and for the model of ``memory``.
 
     ``window``, ``overlap`` (tokens), ``keep`` and ``top`` (windows) are those of the corpus if it is there, else

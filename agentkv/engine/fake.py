@@ -21,6 +21,7 @@ from agentkv._version import __version__
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
 from agentkv.engine.generate import check_ids, check_window, log_probability
+from agentkv.engine.shared import Shared
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
 from agentkv.records import Fingerprint, Planes, Section, StateLayout
 
@@ -44,7 +45,7 @@ def _section(window: int) -> Section:
 LAYOUT = StateLayout(architecture="fake", sections=(_section(0), _section(_SLIDING)))
 
 
-class FakeEngine:
+class FakeEngine(Shared):
     """See the module's text; the methods' contract is that of :class:`agentkv.Engine`.
 
     ``weights`` stands for the model's bytes: two engines with other weights have other fingerprints and logits.

@@ -43,6 +43,7 @@ from agentkv.engine.native import clear_log, is_flag_set, last_log, pointer_to, 
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.sequence import SequenceSetter
 from agentkv.engine.settings import KV_TYPES, EngineSettings
+from agentkv.engine.shared import Shared
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.hashing import file_sha256
 from agentkv.records import Fingerprint, StateLayout
@@ -54,7 +55,7 @@ _SHORT = 8
 _ABORTED = 2
 
 
-class LlamaEngine:
+class LlamaEngine(Shared):
     """One llama.cpp model with one live context; see :class:`agentkv.Engine` for the methods' contract.
 
     ``path`` is the GGUF file, already checked; use :meth:`open` for a catalogue name. Raises ModelUnreadable.

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine
+from agentkv.engine.shared import Shared
 from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
 from agentkv.records import NamedBlock
 from agentkv.skills.evictions import Evictions
@@ -78,7 +79,7 @@ def _ignore(_: object) -> None:
     """The default of callbacks."""
 
 
-class SkillLibrary:
+class SkillLibrary(Shared):
     """The skills below ``roots``, for one memory. Calls from several threads take turns.
 
     ``max_tokens``: split a manual whose block would be longer; one over the window is split in any case (see

@@ -3,7 +3,11 @@
 SystemMessages at the beginning are the agent's: their text follows the memory's own prefix, before tools and manual,
 where it is read once and stored (``create_agent`` passes the same one with every call). A later SystemMessage stays
 where it is. Results of tools are put in the order of their calls. A broken call of an earlier answer is given back as
-the text that it is. Anything that this form cannot carry (images, say) is refused, not dropped.
+the text that it is. An answer at the end is another agent's (a hand-off, a draft to look at): it is put to the model as
+the user's message, with its author's name before it.
+
+What this form cannot carry (images, say) is left out with a notice, since a message that is in an agent's checkpoint
+comes back with every turn. It is refused where it was just said: in the question, and in the agent's own text.
 """
 
 from __future__ import annotations
@@ -13,28 +17,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 
 from agentkv.engine.prompt import Message
 from agentkv.engine.tools import ToolCall
 from agentkv.errors import UsageError
+from langchain_agentkv.blocks import text_of, unreadable
+from langchain_agentkv.repeats import Repeats, repeats
 
 CUT = "cut: "
 """Stands before a broken call whose text could be read as an object; not the model's, so not given back to it."""
-_OF_CALLS = {"tool_use", "tool_call", "function_call", "invalid_tool_call", "input_json_delta", "reasoning", "thinking"}
-"""Content blocks of an assistant that say what ``tool_calls`` says too, or what is not said to a model again."""
+PLACEHOLDER = "agentkv_placeholder"
+"""In ``additional_kwargs`` of an answer whose text was written here, since the model wrote none; not given back."""
+_ROLES: dict[str, type[BaseMessage]] = {
+    "user": HumanMessage,
+    "human": HumanMessage,
+    "assistant": AIMessage,
+    "ai": AIMessage,
+    "system": SystemMessage,
+    "developer": SystemMessage,
+}
 
 
 @dataclass(frozen=True)
 class Conversation:
     """The messages of a turn, the ``system`` text before them, and the ``question`` that is routed.
 
-    The question is the last user message: while tools are called for it, it stays the same.
+    The question is the last user message: while tools are called for it, it stays the same. ``notes``: what was left
+    out, a sentence each. ``repeats``: the calls that have their result already.
     """
 
     messages: tuple[Message, ...]
     question: str
     system: str = ""
+    notes: tuple[str, ...] = ()
+    repeats: Repeats = Repeats()
 
     @property
     def goes_on(self) -> bool:
@@ -44,19 +61,57 @@ class Conversation:
 
 def conversation(messages: Sequence[BaseMessage]) -> Conversation:
     """What agentkv is asked. Raises UsageError for what it cannot be asked, with the message's place."""
-    rest = list(enumerate(messages))
+    rest = list(enumerate(map(_by_role, messages)))
     system: list[str] = []
     while rest and isinstance(rest[0][1], SystemMessage):
-        system.append(_text(*rest.pop(0)))
-    if not rest or isinstance(rest[-1][1], AIMessage):
-        raise UsageError("the last message must be the user's or a tool's: there is nothing to answer otherwise")
-    turns = [_message(index, message) for index, message in _in_order(rest)]
+        system.append(_text_only(*rest.pop(0)))
+    _require_question(rest)
+    said = [message for _, message in rest]
+    notes: list[str] = []
+    turns = [_message(index, message, notes) for index, message in _in_order(rest)]
+    if isinstance(said[-1], AIMessage):
+        turns[-1] = Message("user", f"{said[-1].name}: {turns[-1].content}" if said[-1].name else turns[-1].content)
     if turns[0].role == "tool":
         raise UsageError(f"message {rest[0][0]} is a tool's result, and no message before it calls a tool")
-    question = next((turn.content for turn in reversed(turns) if turn.role == "user"), "")
+    return Conversation(
+        tuple(turns),
+        _question(said, turns),
+        "\n\n".join(text.strip() for text in system if text.strip()),
+        tuple(dict.fromkeys(notes)),
+        repeats(said),
+    )
+
+
+def _by_role(message: BaseMessage) -> BaseMessage:
+    """A ChatMessage as the message of its role, where that is one of a chat."""
+    kind = _ROLES.get(message.role.lower()) if isinstance(message, ChatMessage) else None
+    return message if kind is None else kind(message.content, name=message.name, id=message.id)
+
+
+def _require_question(rest: list[tuple[int, BaseMessage]]) -> None:
+    """Drop empty answers at the end; raise UsageError unless something is left there that can be answered."""
+    while rest and isinstance(rest[-1][1], AIMessage) and not (rest[-1][1].text.strip() or rest[-1][1].tool_calls):
+        rest.pop()
+    if not rest:
+        raise UsageError("there is nothing to answer: pass a message of the user's, a tool's or another agent's")
+    if isinstance(rest[-1][1], AIMessage) and rest[-1][1].tool_calls:
+        raise UsageError(f"message {rest[-1][0]} calls tools, and no message behind it brings a result")
+    asked = next((item for item in reversed(rest) if isinstance(item[1], HumanMessage)), None)
+    if asked is not None:
+        _text_only(*asked)
+
+
+def _question(said: Sequence[BaseMessage], turns: Sequence[Message]) -> str:
+    """What is routed: the last message of a person, else of a middleware that wrote in a person's place, else the last.
+
+    Raises UsageError where it is empty.
+    """
+    people = [message for message in said if isinstance(message, HumanMessage)]
+    own = [message for message in people if "lc_source" not in message.additional_kwargs] or people
+    question = text_of(own[-1].content)[0] if own else next((t.content for t in turns[::-1] if t.role == "user"), "")
     if not question.strip():
         raise UsageError("the question is empty: there is no user message, or nothing in the last one")
-    return Conversation(tuple(turns), question, "\n\n".join(text.strip() for text in system if text.strip()))
+    return question
 
 
 def _in_order(messages: list[tuple[int, BaseMessage]]) -> list[tuple[int, BaseMessage]]:
@@ -78,17 +133,21 @@ def _in_order(messages: list[tuple[int, BaseMessage]]) -> list[tuple[int, BaseMe
     return out
 
 
-def _message(index: int, message: BaseMessage) -> Message:
+def _message(index: int, message: BaseMessage, notes: list[str]) -> Message:
+    by_model = isinstance(message, AIMessage)
+    text, missing = text_of(message.content, by_model=by_model)
+    notes += [f"message {index}: {name} was left out; this model reads text only" for name in missing]
     if isinstance(message, HumanMessage):
-        return Message("user", _text(index, message))
+        return Message("user", text)
     if isinstance(message, AIMessage):
         broken = [(call["args"] or "").removeprefix(CUT) for call in message.invalid_tool_calls]
-        text = "\n".join(part for part in (_text(index, message), *broken) if part)
-        return Message("assistant", text, tuple(_call(call) for call in message.tool_calls))
+        own = "" if message.additional_kwargs.get(PLACEHOLDER) else text
+        calls = tuple(_call(call) for call in message.tool_calls)
+        return Message("assistant", "\n".join(part for part in (own, *broken) if part), calls)
     if isinstance(message, ToolMessage):
-        return Message("tool", _text(index, message))
+        return Message("tool", text or ("(the tool failed)" if message.status == "error" else ""))
     if isinstance(message, SystemMessage):
-        return Message("system", _text(index, message))
+        return Message("system", text)
     raise UsageError(f"message {index} is of type {message.type!r}: pass system, user, assistant and tool messages")
 
 
@@ -96,18 +155,11 @@ def _call(call: Any) -> ToolCall:
     return ToolCall(call["name"], json.dumps(call["args"], ensure_ascii=False, default=str))
 
 
-def _text(index: int, message: BaseMessage) -> str:
-    if isinstance(message.content, str):
-        return message.content
-    calls = isinstance(message, AIMessage)
-    return "".join(_block_text(index, block, calls) for block in message.content)
-
-
-def _block_text(index: int, block: str | dict[str, Any], calls: bool) -> str:
-    if isinstance(block, str):
-        return block
-    if block.get("type") == "text" and isinstance(block.get("text"), str):
-        return str(block["text"])
-    if calls and block.get("type") in _OF_CALLS:
-        return ""
-    raise UsageError(f"message {index} has a content block of type {block.get('type')!r}: only text can be read")
+def _text_only(index: int, message: BaseMessage) -> str:
+    """The text of a message that may hold nothing else. Raises UsageError."""
+    for kind in unreadable(message.content):
+        raise UsageError(
+            f"message {index} has a content block of type {kind!r}, and this model reads text only: say in words what "
+            "it holds"
+        )
+    return text_of(message.content)[0]

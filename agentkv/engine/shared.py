@@ -1,0 +1,37 @@
+"""What holds an open model: a copy is the same object, and pickling is refused in words.
+
+Frameworks copy what they hold (``copy.deepcopy`` of a chat model, ``model_copy(deep=True)``); two copies of a loaded
+model, its locks and its context would be two models, or fail somewhere below. Knows nothing of what is held.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Self, SupportsIndex
+
+from agentkv.errors import EngineError
+
+
+class NotPicklable(EngineError, TypeError):
+    """Something that holds an open model was pickled; a TypeError too, as for whatever cannot be pickled."""
+
+    exit_code = 27
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"a {what} cannot be pickled: it holds an open model with its locks and files. Pass the store's folder and "
+            f"the model's name to the other process, and open the {what} there from them."
+        )
+        self.what = what
+
+
+class Shared:
+    """Mixed into what holds an open model: ``copy`` and ``deepcopy`` give the object itself."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotPicklable(type(self).__name__)
