@@ -270,7 +270,7 @@ class AgentMemory(Shared):
         *,
         skill: str | Pick | Within | None = Pick.ROUTE,
         graft: bool = True,
-        max_new: int = 96,
+        max_new: int | None = None,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         grammar: str | None = None,
@@ -285,7 +285,9 @@ class AgentMemory(Shared):
 
         ``skill``: a stored name, None for no block, by default whatever the router picks, or :class:`Within` a skill
         what it picks there (so too for the name of a skill that was stored in parts). ``graft=False`` reads
-        the manual instead of restoring it: the same prompt, the same ids, for comparison. ``system`` is put behind
+        the manual instead of restoring it: the same prompt, the same ids, for comparison. ``max_new``: most tokens of
+        the answer; None for 512, or as many as the window has room for. An answer that was cut says so in ``finish``
+        and in ``notes``. ``system`` is put behind
         the agent prefix and before every manual, and ``tools`` are taught there, in the model's own form.
 
         ``question`` may be a whole conversation; what an earlier turn of it has kept is restored. ``keep`` keeps this
@@ -304,7 +306,7 @@ class AgentMemory(Shared):
         *,
         skill: str | Pick | Within | None = Pick.ROUTE,
         graft: bool = True,
-        max_new: int = 96,
+        max_new: int | None = None,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
         grammar: str | None = None,

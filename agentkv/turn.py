@@ -21,13 +21,16 @@ from itertools import accumulate
 from agentkv.blocks import Blocks
 from agentkv.checkpoints import Checkpoints, Division, NotKept
 from agentkv.engine.base import Cancellation, Logits, Piece, Sampling, State
-from agentkv.engine.generate import check_window, generate
+from agentkv.engine.generate import MAX_NEW, generate, room
 from agentkv.engine.prompt import Message
 from agentkv.errors import AgentKVError, InvalidState, NativeRefusal, StoreError, UnknownBlock, UsageError
 from agentkv.hashing import sha256
 from agentkv.notices import warn
 from agentkv.records import Decision, Manifest, Timings, TokenCounts, Turn
 from agentkv.tracing import Span, Value, messages, routed
+
+CUT = "the answer was cut"
+"""How the note of a cut answer begins."""
 
 
 class TurnInProgress:
@@ -77,7 +80,7 @@ class TurnInProgress:
 
     def run(
         self,
-        max_new: int,
+        max_new: int | None,
         sampling: Sampling | None,
         stop: Sequence[str],
         grammar: str | None,
@@ -98,7 +101,7 @@ class TurnInProgress:
             # 2. Build the ids; nothing is decoded unless everything fits.
             division, stops = self._build(self._decision.pick)
             n_blocks = sum(map(len, division.blocks))
-            check_window(n_blocks, division.total - n_blocks, max_new, engine.window)
+            limit = room(n_blocks, division.total - n_blocks, max_new, engine.window)
             before = (engine.counters.restored, engine.counters.decoded)
             # 3. Restore what is stored of the chain, read the rest part by part.
             logits = self._read(division, cancellation)
@@ -111,7 +114,7 @@ class TurnInProgress:
                     for piece in generate(
                         engine,
                         logits,
-                        max_new=max_new,
+                        max_new=limit,
                         sampling=sampling,
                         stop=(*stops, *stop),
                         grammar=grammar,
@@ -120,6 +123,8 @@ class TurnInProgress:
                         observe=lambda step: self._digest.update(step.data),
                     ):
                         self._keep(piece)
+                        if piece.finish == "length":
+                            self._note_cut(limit, engine.window, by_default=max_new is None)
                         yield piece
                 # 5. Keep what the next turn can go on from.
                 if self._checkpoints is not None:
@@ -235,6 +240,18 @@ class TurnInProgress:
         if piece.finish is not None:
             self._finish = piece.finish
 
+    def _note_cut(self, limit: int, window: int, *, by_default: bool) -> None:
+        """That the answer is not whole: in the record; as a warning too where nobody asked for so few tokens."""
+        if by_default and limit < MAX_NEW:
+            remedy = f"no more fit into the window of {window}: shorten the text or open a larger window"
+        else:
+            remedy = "raise max_new for a longer one"
+        text = f"{CUT} at {limit} tokens; {remedy}"
+        if by_default:
+            self.note(text)
+        else:
+            self._notes.append(text)
+
     @property
     def _block_id(self) -> str | None:
         return self._block.block_id if self._block else None
@@ -256,7 +273,7 @@ class TurnInProgress:
             keep_ms=self._ms["keep"],
         )
 
-    def _asked(self, max_new: int, sampling: Sampling, content: bool) -> dict[str, Value | None]:
+    def _asked(self, max_new: int | None, sampling: Sampling, content: bool) -> dict[str, Value | None]:
         """What a span tells of the request."""
         drawn = sampling.temperature > 0
         return {

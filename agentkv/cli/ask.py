@@ -12,7 +12,7 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
-from agentkv.cli.output import duration, print_json, printable, tell
+from agentkv.cli.output import cut, duration, print_json, printable, tell
 from agentkv.errors import InvalidGrammar, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def ask(
     reread: Annotated[
         bool, typer.Option("--reread", help="Read the manual again instead of grafting it, for comparison.")
     ] = False,
-    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens to generate.")] = 96,
+    max_new: options.MaxNew = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="End before this text; may be given again.")
     ] = None,
@@ -83,6 +83,7 @@ def ask(
     if as_json:
         print_json(turn.model_dump(mode="json"))
     else:
+        tell_cut(turn)
         tell(about(turn), dim=True)
 
 
@@ -126,6 +127,12 @@ def show(pieces: Iterator[str | Turn]) -> Turn:
         sys.stdout.write(printable(shown))
         sys.stdout.flush()
     raise AssertionError("a stream ends with its record")
+
+
+def tell_cut(turn: Turn) -> None:
+    """Say that the answer is not whole, where that is so."""
+    if turn.finish == "length":
+        tell(cut(turn.tokens.generated))
 
 
 def about(turn: Turn) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.ask import about, collect, show
+from agentkv.cli.ask import about, collect, show, tell_cut
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, print_json, tell
 from agentkv.errors import UsageError
@@ -27,7 +27,7 @@ def chat(
         str | None, typer.Option(metavar="NAME", show_default="as before", help="Answer behind this block from now on.")
     ] = None,
     no_skill: Annotated[bool, typer.Option("--no-skill", help="Answer behind no block from now on.")] = False,
-    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 256,
+    max_new: options.MaxNew = None,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
     router_model: options.RouterModel = None,
@@ -59,6 +59,7 @@ def chat(
                 turns.append(collect(pieces) if as_json else show(pieces))
             wanted = Same.SKILL
             if not as_json:
+                tell_cut(turns[-1])
                 tell(about(turns[-1]), dim=True)
                 if turns[-1].not_kept is not None:
                     tell(f"the next turn reads the conversation anew: {turns[-1].not_kept}")

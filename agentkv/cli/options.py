@@ -34,6 +34,10 @@ _ROUTER_WINDOW = 2048
 _FAKE_WINDOW = 1 << 16
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+MaxNew = Annotated[
+    int | None,
+    typer.Option("--max-new", metavar="N", min=1, show_default="512, or what fits", help="Most tokens of an answer."),
+]
 Store = Annotated[
     Path | None,
     typer.Option(

@@ -76,6 +76,11 @@ def tell(text: str, *, dim: bool = False) -> None:
     console(stderr=True).print(printable(text), style="dim" if dim else None)
 
 
+def cut(n_tokens: int) -> str:
+    """The sign of an answer that was cut."""
+    return f"… cut at {n_tokens:,} tokens (--max-new)"
+
+
 def show_warnings() -> None:
     """From now on an AgentKVWarning is one line on stderr, each text once; other warnings are shown as by Python."""
     shown, by_python = set[str](), warnings.showwarning
@@ -96,6 +101,8 @@ def show_warnings() -> None:
             typer.echo(f"warning: {printable(str(message))}", err=True)
 
     warnings.filterwarnings("always", category=AgentKVWarning)
+    # Commands say it themselves, by :func:`cut`, with the name of their option.
+    warnings.filterwarnings("ignore", r"the answer was cut at \d+ tokens; raise max_new", AgentKVWarning)
     warnings.showwarning = show
 
 

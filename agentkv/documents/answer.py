@@ -29,7 +29,7 @@ from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
-from agentkv.engine.generate import check_window
+from agentkv.engine.generate import LEAST_NEW, room
 from agentkv.records import TokenCounts
 
 SHARED_WORDS = 12.0
@@ -74,7 +74,8 @@ class Attempt:
     ``answer`` and ``evidence`` are None where it said that it is not stated.
     ``draft``: what was said before the sentence was chosen. ``confidence``: the probability of that choice among the
     sentences of the window. ``tokens.generated`` counts steps at which the model was asked; sentences it had no choice
-    about are prefilled. ``kept``: whether the window is stored now.
+    about are prefilled. ``kept``: whether the window is stored now. ``cut_at``: the tokens at which the answer was cut,
+    0 where it is whole.
     """
 
     hit: Hit
@@ -87,6 +88,7 @@ class Attempt:
     read_now: bool
     kept: bool
     draft: str = ""
+    cut_at: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def ask_window(
     question: str,
     *,
     behind: Sequence[Hit] = (),
-    max_new: int = 48,
+    max_new: int | None = None,
     answer_from: Source | None = None,
     shared_words: float = SHARED_WORDS,
     cancellation: Cancellation | None = None,
@@ -128,12 +130,14 @@ def ask_window(
     cue = engine.tokenize(EVIDENCE, special=False)
     longest = max((len(engine.tokenize(item.text + END, special=False)) for _, item in quotable), default=0)
     n_blocks = sum(map(len, prompt.blocks)) + n_following
-    check_window(n_blocks, len(prompt.turn) + len(cue) + longest, max_new, engine.window)
+    limit = room(n_blocks, len(prompt.turn) + len(cue) + longest, max_new, engine.window)
+    # A draft that is not the answer only helps to choose a sentence: it need not be whole.
+    drafted = limit if freely or max_new is not None else LEAST_NEW
     begun = time.perf_counter()
     with reader.live(hit.document, hit.window, question, cancellation, following) as live:
         restored_at, decoded = time.perf_counter(), engine.counters.decoded
         logits = engine.extend(prompt.turn, cancellation)
-        draft, generated = said_in_a_line(engine, logits, prompt.stops, max_new, cancellation)
+        draft, generated, cut = said_in_a_line(engine, logits, prompt.stops, drafted, cancellation)
         choice = None
         if quotable and _is_stated(draft, question, hits, freely):
             logits = engine.extend(cue, cancellation)
@@ -147,7 +151,7 @@ def ask_window(
     steps = generated + (0 if choice is None else choice.asked)
     said = NOTHING
     if evidence is not None and not freely:
-        said = reader.brief.say(question, evidence.quote, max_new, cancellation) or NOTHING
+        said = reader.brief.say(question, evidence.quote, limit, cancellation) or NOTHING
     prefilled, steps = prefilled + said.prefilled, steps + said.generated
     reused = live.kept and not live.created
     reader.memory.blocks.count(
@@ -169,6 +173,7 @@ def ask_window(
         read_now=live.created,
         kept=live.kept,
         draft=draft,
+        cut_at=said.cut_at if said.text else drafted if cut and evidence is not None else 0,
     )
 
 

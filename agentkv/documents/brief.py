@@ -37,12 +37,13 @@ EXAMPLES = (
 
 @dataclass(frozen=True)
 class Said:
-    """An answer and what it took, in tokens."""
+    """An answer and what it took, in tokens; ``cut_at``: where it was cut, 0 if it is whole."""
 
     text: str = ""
     restored: int = 0
     prefilled: int = 0
     generated: int = 0
+    cut_at: int = 0
 
 
 NOTHING = Said()
@@ -79,8 +80,8 @@ class Brief:
                 engine.extend(shots, cancellation)
             logits = engine.extend(turn, cancellation)
             restored, prefilled = engine.counters.restored - before[0], engine.counters.decoded - before[1]
-            text, generated = said_in_a_line(engine, logits, stops, max_new, cancellation)
-        return Said(text, restored, prefilled, generated)
+            text, generated, cut = said_in_a_line(engine, logits, stops, max_new, cancellation)
+        return Said(text, restored, prefilled, generated, max_new if cut else 0)
 
     def _prompt(self, question: str, sentence: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
         said: list[Message] = []
@@ -98,7 +99,8 @@ def _asked(sentence: str, question: str) -> str:
 
 def said_in_a_line(
     engine: Engine, logits: Logits, stops: tuple[str, ...], max_new: int, cancellation: Cancellation | None = None
-) -> tuple[str, int]:
-    """What the model says behind the live context, freely, up to the end of a line; and how many tokens that took."""
+) -> tuple[str, int, bool]:
+    """What the model says behind the live context, freely, up to the end of a line; how many tokens, whether cut."""
     pieces = list(generate(engine, logits, max_new=max_new, stop=(*stops, "\n"), cancellation=cancellation))
-    return "".join(piece.text for piece in pieces).strip(), sum(piece.token is not None for piece in pieces)
+    text = "".join(piece.text for piece in pieces).strip()
+    return text, sum(piece.token is not None for piece in pieces), pieces[-1].finish == "length"

@@ -180,7 +180,7 @@ class Corpus(Shared):
         together: bool = False,
         rerank_from: int = 0,
         embed: Embed | Embedder | None = None,
-        max_new: int = 48,
+        max_new: int | None = None,
         answer_from: Source | None = None,
         shared_words: float = SHARED_WORDS,
         on_attempt: Callable[[Hit], None] | None = None,

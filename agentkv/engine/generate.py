@@ -14,6 +14,23 @@ import numpy as np
 from agentkv.engine.base import Cancellation, Engine, Logits, Piece, Sampling
 from agentkv.errors import Cancelled, UsageError, WindowOverflow
 
+MAX_NEW = 512
+"""Most tokens of an answer where the caller names no number: whole answers of a page; shorter ones end by themselves.
+"""
+LEAST_NEW = 48
+"""So many have to fit all the same, or there is no room for an answer."""
+
+
+def room(n_block: int, n_turn: int, max_new: int | None, window: int) -> int:
+    """How many tokens an answer may have: ``max_new``, or without it MAX_NEW or as many as fit. Raises WindowOverflow.
+
+    A default takes no room that the prompt needs: a prompt overflows only where not even LEAST_NEW fit.
+    """
+    if max_new is None:
+        max_new = min(MAX_NEW, max(window - n_block - n_turn, LEAST_NEW))
+    check_window(n_block, n_turn, max_new, window)
+    return max_new
+
 
 def check_window(n_block: int, n_turn: int, max_new: int, window: int) -> None:
     """Raise WindowOverflow with the four numbers unless everything fits."""

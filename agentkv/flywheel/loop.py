@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentkv.engine.base import Cancellation
+from agentkv.engine.generate import MAX_NEW
 from agentkv.flywheel.book import SolutionBook
 from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.gate import Gate, Judged, Own, as_tried
@@ -120,7 +121,7 @@ class Flywheel:
         margin: float | None = None,
         best_of: int = 0,
         budget: int = 4096,
-        max_new: int = 512,
+        max_new: int = MAX_NEW,
         seed: int = 0,
         policy: Policy | None = None,
         callables: Mapping[str, Judging] | None = None,

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from agentkv.engine.base import Cancellation, Sampling
+from agentkv.engine.generate import MAX_NEW
 from agentkv.flywheel import values
 from agentkv.flywheel.errors import InvalidTask
 from agentkv.flywheel.solution import Program, Provenance, Text
@@ -97,7 +98,7 @@ class BestOfN:
     memory: AgentMemory
     n: int = 5
     budget: int = 4096
-    max_new: int = 512
+    max_new: int = MAX_NEW
     temperature: float = 0.8
     top_p: float = 0.95
     seed: int = 0

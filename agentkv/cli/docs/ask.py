@@ -14,7 +14,7 @@ import typer
 from agentkv.cli import options
 from agentkv.cli.docs.common import DEFAULT, Corpus, hit_record, place
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
-from agentkv.cli.output import count, duration, finish, say, tell
+from agentkv.cli.output import count, cut, duration, finish, say, tell
 from agentkv.cli.progress import status
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def ask(
     rerank: Annotated[
         int, typer.Option(metavar="N", min=0, help="Let the model order the first N; it reads those not stored yet.")
     ] = 0,
-    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of the answer, its quote apart.")] = 48,
+    max_new: options.MaxNew = None,
     answer_from: Annotated[
         AnswerFrom | None,
         typer.Option(show_default="by the model's size", help="Say it behind the window, or from the quote alone."),
@@ -98,6 +98,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         **{key: value for key, value in hit_record(attempt.hit).items() if key != "text"},
         "answer": attempt.answer,
         "draft": attempt.draft,
+        "cut_at": attempt.cut_at,
         "evidence": asdict(attempt.evidence) if attempt.evidence else None,
         "confidence": attempt.confidence,
         "tokens": attempt.tokens.model_dump(),
@@ -115,6 +116,9 @@ def _show(reply: Reply) -> None:
         say()
         say(f'"{reply.evidence.quote}"')
         say(_place(reply.evidence))
+        for attempt in reply.attempts:
+            if attempt.evidence is reply.evidence and attempt.cut_at:
+                tell(cut(attempt.cut_at))
     for attempt in reply.attempts:
         tell(_about(attempt), dim=True)
 

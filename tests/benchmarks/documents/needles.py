@@ -187,5 +187,5 @@ def free(found: Scene, index: int, question: str, cancellation: Cancellation) ->
     engine = corpus.memory.engine
     with corpus.reader.live(record, window, question, cancellation) as live:
         logits = engine.extend(live.prompt.turn, cancellation)
-        text, _ = said_in_a_line(engine, logits, live.prompt.stops, _MAX_NEW, cancellation)
+        text, *_ = said_in_a_line(engine, logits, live.prompt.stops, _MAX_NEW, cancellation)
         return text

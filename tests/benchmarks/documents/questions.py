@@ -235,7 +235,7 @@ class _Bench:
             logits = engine.extend(prompt.tokens)
             read_ms, n_read = (time.perf_counter() - start) * 1e3, engine.counters.decoded - before
             start = time.perf_counter()
-            said, generated = said_in_a_line(engine, logits, prompt.stops, MAX_NEW)
+            said, generated, _ = said_in_a_line(engine, logits, prompt.stops, MAX_NEW)
             answer_ms = (time.perf_counter() - start) * 1e3
         return {
             "answer": None if said.strip(" .\"'").casefold().startswith(NOT_STATED) else said,
