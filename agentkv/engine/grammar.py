@@ -27,7 +27,7 @@ from agentkv.errors import InvalidGrammar
 
 Json = Mapping[str, Any]
 
-_MOST_REPEATS = 64
+MOST_REPEATS = 64
 """Longer lengths are not put into a grammar: they are written out there, one group in the other."""
 _ANY: dict[str, Any] = {"type": ["object", "array", "string", "number", "boolean", "null"]}
 _CONVERTER_FAULTS = (
@@ -79,9 +79,14 @@ def grammar_for(engine: Engine, form: CallForm, wanted: Wanted) -> str | None:
 
 
 def no_calls(form: CallForm) -> str:
-    """The grammar of free text without a call."""
-    rules = _text_rules(mark(form), None)
-    return "\n".join(f"{name} ::= {rule}" for name, rule in {"root": "text-0", **rules}.items())
+    """The grammar of free text without a call, which is not empty."""
+    begun = mark(form)
+    rules = _text_rules(begun, None)
+    first = f"[^{_in_class(WHITE + begun[0])}] text-0"
+    if len(begun) > 1:
+        first = f"({first} | {literal(begun[0])} text-1)"
+    root = f"[{_in_class(WHITE)}]{{0,20}} {first}"
+    return "\n".join(f"{name} ::= {rule}" for name, rule in {"root": root, **rules}.items())
 
 
 def _root(form: CallForm, wanted: Wanted, lines: dict[str, str]) -> str:
@@ -95,6 +100,7 @@ def _root(form: CallForm, wanted: Wanted, lines: dict[str, str]) -> str:
     lines |= _bare_rules(names, wanted.many)
     bare = {name: f"bare-{index}" for index, name in enumerate(names)}
     lines |= _text_rules(begun, "begun", automaton(names)[0], bare)
+    lines["lead-0"] = lines["lead-0"].removeprefix(" | ")  # not empty: an agent's last message would be
     return "lead-0"
 
 
@@ -248,6 +254,8 @@ def _root_schema(schema: Json, detail: bool) -> dict[str, Any]:
 def _in_words(schema: Any, detail: bool) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         return _ANY
+    if schema.get("nullable") is True:
+        return {"anyOf": [_in_words({**schema, "nullable": False}, detail), {"type": "null"}]}
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
     for key in ("anyOf", "oneOf"):
@@ -304,14 +312,18 @@ def _array(schema: Json, detail: bool) -> dict[str, Any]:
 def _text_limits(schema: Json) -> dict[str, Any]:
     """Lengths, format and pattern; the converter copies escapes and groups with a ``?`` as they are."""
     limits: dict[str, Any] = {**_counts(schema, "minLength", "maxLength")}
-    pattern = schema.get("pattern")
-    if isinstance(pattern, str) and re.fullmatch(r"\^[^\\]+\$", pattern) and "(?" not in pattern:
-        limits["pattern"] = pattern
+    if is_plain_pattern(schema.get("pattern")):
+        limits["pattern"] = schema["pattern"]
     if isinstance(schema.get("format"), str):
         limits["format"] = schema["format"]
     return limits
 
 
+def is_plain_pattern(pattern: Any) -> bool:
+    """Whether the converter can say a pattern: anchored, without escapes and groups with a ``?``."""
+    return isinstance(pattern, str) and bool(re.fullmatch(r"\^[^\\]+\$", pattern)) and "(?" not in pattern
+
+
 def _counts(schema: Json, least: str, most: str) -> dict[str, int]:
     counts = {key: schema.get(key) for key in (least, most)}
-    return {key: n for key, n in counts.items() if isinstance(n, int) and 0 <= n <= _MOST_REPEATS}
+    return {key: n for key, n in counts.items() if isinstance(n, int) and 0 <= n <= MOST_REPEATS}

@@ -18,8 +18,8 @@ class NotPicklable(EngineError, TypeError):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"a {what} cannot be pickled: it holds an open model with its locks and files. Pass the store's folder and "
-            f"the model's name to the other process, and open the {what} there from them."
+            f"{what} cannot be pickled: it holds an open model with its locks and files. Pass the store's folder and "
+            f"the model's name to the other process, and open a new {what} there from them."
         )
         self.what = what
 

@@ -17,8 +17,8 @@ from langchain_core.utils.json import parse_partial_json
 
 from agentkv.engine.tools import ToolCall
 from agentkv.records import Turn
-from langchain_agentkv.messages import CUT
-from langchain_agentkv.turns import Call, Item
+from langchain_agentkv.messages import CUT, PLACEHOLDER
+from langchain_agentkv.turns import Call, Item, Placeholder
 
 
 class Answer:
@@ -35,6 +35,8 @@ class Answer:
         if isinstance(item, Call):
             self._called = self._called or isinstance(item.said, ToolCall)
             return AIMessageChunk(content="", tool_call_chunks=[_call(item)])
+        if isinstance(item, Placeholder):
+            return AIMessageChunk(content=item.text, additional_kwargs={PLACEHOLDER: True})
         return AIMessageChunk(
             content="",
             usage_metadata=usage(item),
@@ -74,7 +76,7 @@ def usage(turn: Turn) -> UsageMetadata:
 def response_metadata(turn: Turn, model_name: str, *, called: bool) -> dict[str, Any]:
     """The rest of the record, as JSON-able values; ``finish_reason`` is ``stop``, ``length`` or ``tool_calls``."""
     kept = {"checkpoint", "deposited", "not_kept", "not_restored"}
-    told = {"decision", "block_id", "exactness", "tokens", "ms", "logits_sha256"}
+    told = {"decision", "block_id", "exactness", "tokens", "ms", "logits_sha256", "notes"}
     record = turn.model_dump(mode="json", include=told | kept)
     finish = "length" if turn.finish == "length" else "tool_calls" if called else "stop"
     return {"model_name": model_name, "model_provider": "agentkv", "finish_reason": finish, "agentkv": record}

@@ -12,31 +12,38 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, closing
+from contextvars import ContextVar
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.globals import get_llm_cache
 from langchain_core.language_models import LangSmithParams, LanguageModelInput, ModelProfile
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, message_chunk_to_message
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import run_in_executor
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentkv import AgentMemory
 from agentkv.engine.base import Cancellation
+from agentkv.engine.generate import MAX_NEW
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256, tagged_digest
 from agentkv.memory import Pick
 from langchain_agentkv import settings
 from langchain_agentkv.answers import Answer
+from langchain_agentkv.counting import count_tokens
 from langchain_agentkv.messages import conversation
 from langchain_agentkv.structured import Method, structured
 from langchain_agentkv.tools import AnyTool, chosen, converted
 from langchain_agentkv.turns import Item, Request
 
+_STORED: ContextVar[str] = ContextVar("langchain_agentkv_stored", default="")
+"""What :meth:`ChatAgentKV._stored` gave for the call under way, if it was asked before."""
 _OF_A_SERVICE = {"api_key", "base_url", "max_retries", "timeout"}
 
 
@@ -67,8 +74,15 @@ class ChatAgentKV(BaseChatModel):
     ``cache_creation``; its ``response_metadata["agentkv"]`` is the turn's record: decision, block, exactness, tokens,
     milliseconds, SHA-256 of the logits.
 
-    An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches: a
-    call that is whole fits. One that was cut by ``max_new`` or a stop string is in ``invalid_tool_calls``, as written.
+    ``max_new`` (``max_tokens``): most tokens of an answer; None for 512, or as many as the window has room for. A
+    full window raises :class:`~langchain_agentkv.errors.ContextOverflow`, LangChain's ContextOverflowError too.
+
+    An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches. A
+    call that was cut, that names no tool or lacks a required argument is in ``invalid_tool_calls``, as written. A call
+    that has its result already is not made again: the model has to answer in words. An answer that may hold calls is
+    never empty; where the model says nothing, a text in square brackets says why.
+
+    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.engine.shared.NotPicklable`.
 
     Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
     ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises
@@ -90,7 +104,7 @@ class ChatAgentKV(BaseChatModel):
     """Makes ``memory``, and is None from then on; so is ``model``."""
     model: str | None = Field(default=None, exclude=True)
     skill: settings.Skill = Pick.ROUTE
-    max_new: settings.MaxNew = Field(default=96, alias="max_tokens")
+    max_new: settings.MaxNew | None = Field(default=None, alias="max_tokens")
     temperature: settings.Temperature = 0.0
     top_p: settings.TopP = 1.0
     top_k: settings.TopK = 0
@@ -126,10 +140,13 @@ class ChatAgentKV(BaseChatModel):
         tools: Sequence[AnyTool],
         *,
         tool_choice: str | bool | dict[str, Any] | None = None,
-        parallel_tool_calls: bool = True,
+        parallel_tool_calls: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """The model with tools. See ``tools.py`` for what ``tool_choice`` means; ``kwargs`` are settings of a turn.
+
+        ``parallel_tool_calls``: whether one answer may hold several calls; None where the model may choose to call, but
+        not where it has to.
 
         ``tools`` are functions, LangChain tools, pydantic classes, TypedDicts or OpenAI's dicts. Raises UsageError for
         what is no tool and for a choice that is not among them.
@@ -139,8 +156,8 @@ class ChatAgentKV(BaseChatModel):
         settings: dict[str, Any] = {"tools": schemas, **kwargs}
         if tool_choice is not None:
             settings["tool_choice"] = tool_choice
-        if not parallel_tool_calls:
-            settings["parallel_tool_calls"] = False
+        if parallel_tool_calls is not None:
+            settings["parallel_tool_calls"] = parallel_tool_calls
         return self.bind(**settings)
 
     def with_structured_output(
@@ -159,6 +176,22 @@ class ChatAgentKV(BaseChatModel):
         ``include_raw``.
         """
         return structured(self, schema, include_raw=include_raw, method=method, settings=kwargs)
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """The model's own token ids of ``text`` alone; no text becomes a control token."""
+        if self.custom_get_token_ids is not None:
+            return self.custom_get_token_ids(text)
+        return self.memory.engine.tokenize(text, special=False)
+
+    def get_num_tokens_from_messages(self, messages: list[BaseMessage], tools: Sequence[Any] | None = None) -> int:
+        """Tokens of the prompt that these messages make, with the memory's prefix, tools and template, without a skill.
+
+        So it is ``input_tokens`` of an answer with ``skill=None``. Messages that are no whole conversation (a part that
+        ends with an answer, say) are counted as they would stand in one.
+        """
+        return count_tokens(self.memory, messages, converted(tools or []))
 
     # --- LangChain's hooks ------------------------------------------------------------------------
 
@@ -204,7 +237,7 @@ class ChatAgentKV(BaseChatModel):
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         params = super()._get_ls_params(stop=stop or self.stop or None, **kwargs)
         params.setdefault("ls_model_name", self.memory.engine.info.name)
-        params.setdefault("ls_max_tokens", kwargs.get("max_new", self.max_new))
+        params.setdefault("ls_max_tokens", kwargs.get("max_new", self.max_new) or MAX_NEW)
         return params
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
@@ -213,8 +246,27 @@ class ChatAgentKV(BaseChatModel):
         Who chose the skill is not: it changes no answer.
         """
         kwargs.pop("decision", None)
+        return super()._get_llm_string(stop=stop, **kwargs) + (_STORED.get() or self._stored())
+
+    def _stored(self) -> str:
+        """A digest of the names that answers may rest on; reads files."""
         stored = [(entry.name, entry.description, entry.block_id) for entry in self.memory.names()]
-        return super()._get_llm_string(stop=stop, **kwargs) + tagged_digest("langchain-library/1", stored)
+        return tagged_digest("langchain-library/1", stored)
+
+    async def _agenerate_with_cache(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        """What is stored is read in the executor: a cache's key is made on the event loop."""
+        cached = self.cache or (self.cache is None and get_llm_cache() is not None)
+        token = _STORED.set(await run_in_executor(None, self._stored) if cached else "")
+        try:
+            return await super()._agenerate_with_cache(messages, stop, run_manager, **kwargs)
+        finally:
+            _STORED.reset(token)
 
     def _generate(
         self,
@@ -223,7 +275,7 @@ class ChatAgentKV(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._summed(self._request(messages, stop, kwargs).answer(Cancellation()))
+        return self._summed(self._request(messages, stop, kwargs, run_manager).answer(Cancellation()))
 
     async def _agenerate(
         self,
@@ -232,7 +284,7 @@ class ChatAgentKV(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return self._summed(await self._request(messages, stop, kwargs).aanswer())
+        return self._summed(await self._request(messages, stop, kwargs, run_manager).aanswer())
 
     def _stream(
         self,
@@ -242,7 +294,7 @@ class ChatAgentKV(BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         answer = self._answer()
-        with closing(self._request(messages, stop, kwargs).stream()) as items:
+        with closing(self._request(messages, stop, kwargs, run_manager).stream()) as items:
             for item in items:
                 yield ChatGenerationChunk(message=answer.chunk(item))
 
@@ -254,19 +306,27 @@ class ChatAgentKV(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         answer = self._answer()
-        async with aclosing(self._request(messages, stop, kwargs).astream()) as items:
+        async with aclosing(self._request(messages, stop, kwargs, run_manager).astream()) as items:
             async for item in items:
                 yield ChatGenerationChunk(message=answer.chunk(item))
 
     # --- to a turn and back -----------------------------------------------------------------------
 
-    def _request(self, messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> Request:
+    def _request(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None,
+        kwargs: dict[str, Any],
+        run: CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None = None,
+    ) -> Request:
         own = {name: getattr(self, name) for name in settings.TurnSettings.model_fields}
         call = settings.canonical(kwargs)
         if stop is not None:
             call["stop"] = stop
         if call.get("tools"):
             call["tools"] = converted(call["tools"])
+        if own["skill"] is Pick.ROUTE and run is not None and "lc_source" in (run.metadata or {}):
+            own["skill"] = None  # a middleware's own request, of a summary say: nobody's question
         return Request(self.memory, conversation(messages), settings.checked({**own, **call}, call=True))
 
     def _answer(self) -> Answer:

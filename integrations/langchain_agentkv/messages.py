@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
@@ -51,7 +51,7 @@ class Conversation:
     question: str
     system: str = ""
     notes: tuple[str, ...] = ()
-    repeats: Repeats = Repeats()
+    repeats: Repeats = field(default_factory=Repeats)
 
     @property
     def goes_on(self) -> bool:
@@ -80,6 +80,15 @@ def conversation(messages: Sequence[BaseMessage]) -> Conversation:
         tuple(dict.fromkeys(notes)),
         repeats(said),
     )
+
+
+def lenient(messages: Sequence[BaseMessage]) -> tuple[str, list[Message]]:
+    """The system text and the turns of any messages, whether they make a conversation or not; for counting."""
+    rest = list(enumerate(map(_by_role, messages)))
+    system: list[str] = []
+    while rest and isinstance(rest[0][1], SystemMessage):
+        system.append(text_of(rest.pop(0)[1].content)[0].strip())
+    return "\n\n".join(filter(None, system)), [_message(index, message, []) for index, message in _in_order(rest)]
 
 
 def _by_role(message: BaseMessage) -> BaseMessage:

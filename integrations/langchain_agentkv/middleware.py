@@ -3,7 +3,8 @@
 Knows LangChain's middleware protocol and an :class:`~agentkv.AgentMemory`; how a block is grafted it leaves to
 ``ChatAgentKV``, and how a manual is put into a prompt to ``manuals.py``. The skill is decided once for each user turn,
 by the last message that a person wrote, so the calls that follow tool results stay behind the same manual; the
-decision is kept in the agent's state. Not guaranteed: that a skill which changes in mid-turn is decided on again.
+decision is kept in the agent's state. Not guaranteed: that a skill which changes in mid-turn is decided on again; one
+that is gone is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from langchain_core.runnables.config import run_in_executor
 from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
+from agentkv.engine.shared import Shared
 from agentkv.errors import InvalidManual, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import Decision
@@ -52,13 +54,14 @@ class SkillMemoryState(AgentState[Any]):
     agentkv_decision: NotRequired[dict[str, Any]]
 
 
-class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, ResponseT]):
+class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, ResponseT]):
     """Routes each user turn to one skill and puts its manual before the model: by graft, or else as text.
 
     ``memory`` routes; or it is made of ``store`` and ``model``, and then :meth:`close` closes it. ``skills`` are
     folders of skills, each a path or ``(path, label)``, of which the last wins where a name is in several, as with
-    deepagents; they are read into the memory by :meth:`sync`, at the latest when an agent runs first. ``references``:
-    also read what lies in their ``references/``.
+    deepagents; they are read into the memory by :meth:`sync`, at the latest when an agent runs first. Before each turn
+    of an agent the files are looked at, and where one was edited, added or deleted, synced again. ``references``: also
+    read what lies in their ``references/``. A copy, deep or not, is the same middleware.
 
     A :class:`ChatAgentKV` whose memory holds the manual grafts it, and its answers' ``response_metadata`` has the
     decision. Any other chat model gets the manual's text behind its system message. A ``skill`` in the request's
@@ -115,25 +118,41 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
     def sync(self) -> SyncReport:
         """Read what is new or changed in the skills' folders; what is broken is logged too. Takes a model's time."""
         with self._syncing:
-            report = SyncReport() if self.library is None else self.library.sync()
-            for broken in report.broken:
-                level = logging.DEBUG if _is_shadowed(broken, report) else logging.WARNING
-                _log.log(level, "skill not read: %s", broken.message)
-            self.report = report
-            return report
+            return self._sync()
+
+    def _bring_in_step(self) -> None:
+        """Sync the first time, and whenever a file is not as it was then; that costs a look at each file, no reading.
+
+        Who comes while another one is at it waits, and finds it done.
+        """
+        with self._syncing:
+            if self.report is None or self._is_behind():
+                self._sync()
+
+    def _is_behind(self) -> bool:
+        if self.library is None:
+            return False
+        with self.library.locked():
+            return bool(self.library.inventory.places_changed())
+
+    def _sync(self) -> SyncReport:
+        report = SyncReport() if self.library is None else self.library.sync()
+        for broken in report.broken:
+            level = logging.DEBUG if _is_shadowed(broken, report) else logging.WARNING
+            _log.log(level, "skill not read: %s", broken.message)
+        self.report = report
+        return report
 
     # --- hooks ------------------------------------------------------------------------------------
 
     def before_agent(self, state: SkillMemoryState, runtime: Any) -> dict[str, Any] | None:
-        """Read the skills, once."""
-        if self.report is None:
-            self.sync()
+        """Read the skills, the first time; later what has changed in their folders since."""
+        self._bring_in_step()
         return None
 
     async def abefore_agent(self, state: SkillMemoryState, runtime: Any) -> dict[str, Any] | None:
-        """Read the skills, once, in the default executor."""
-        if self.report is None:
-            await run_in_executor(None, self.sync)
+        """The same, in the default executor."""
+        await run_in_executor(None, self._bring_in_step)
         return None
 
     def wrap_model_call(
@@ -176,9 +195,11 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
         return request, {**decision, "how": how}
 
     def _decision(self, request: ModelRequest[ContextT]) -> dict[str, Any] | None:
-        """That of the state if it is about the same question, else a new one."""
+        """That of the state if it is about the same question and its skill is still there, else a new one."""
         known: dict[str, Any] | None = cast(dict[str, Any], request.state).get("agentkv_decision")
         asked = next((message for message in reversed(request.messages) if _is_question(message)), None)
+        if known is not None and known["pick"] is not None and self.memory.routing.find(known["pick"]) is None:
+            known = None  # deleted since, and retired by whoever noticed it first
         if asked is None:  # summarised away, say: the turn goes on behind its skill
             return known
         question = asked.id or sha256(asked.text.encode("utf-8", "replace"))

@@ -48,7 +48,7 @@ class TurnSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     skill: Skill = Pick.ROUTE
-    max_new: MaxNew = 96
+    max_new: MaxNew | None = None
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
     top_k: TopK = 0
@@ -71,7 +71,7 @@ class CallSettings(TurnSettings):
 
     tools: list[dict[str, Any]] = Field(default_factory=list)
     tool_choice: str | bool | dict[str, Any] | None = None
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     decision: Decision | None = None
 

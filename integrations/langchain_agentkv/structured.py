@@ -1,7 +1,8 @@
 """Answers as objects: ``with_structured_output``.
 
-The chain is model | check | parser. The check refuses an answer that was cut: what is there of it may parse, and is
-not what the model would have said. Knows schemas and LangChain's parsers; the grammar is made where the answer is.
+The chain is model | whole | parser | fits. An answer that was cut is refused: what is there of it may parse, and is not
+what the model would have said. What a schema asks for beyond the grammar is said once, when the chain is made, and held
+to when the answer is there. Knows schemas and LangChain's parsers; the grammar is made where the answer is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from langchain_core.utils.function_calling import convert_to_json_schema, conver
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel
 
+from agentkv.engine.unexpressed import unexpressed
 from agentkv.errors import UsageError
+from agentkv.notices import warn
+from langchain_agentkv.fits import at_the_end, fitting, there
 
 if TYPE_CHECKING:
     from langchain_agentkv.chat_models import ChatAgentKV
@@ -48,7 +52,9 @@ def structured(
         parser = _text_parser(schema)
     else:
         raise UsageError(f"method={method!r} is none of json_schema, function_calling, json_mode")
-    parser = RunnableGenerator(_whole, _awhole) | parser
+    checked = at_the_end(there) if _is_model(schema) else fitting(plain)
+    parser = RunnableGenerator(_whole, _awhole) | parser | checked
+    _say_what_is_left_out(plain, method)
     if not include_raw:
         return asked | parser
     parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
@@ -97,8 +103,21 @@ async def _awhole(messages: AsyncIterator[AIMessage]) -> AsyncIterator[AIMessage
 
 
 def _refuse_cut(message: AIMessage) -> None:
-    if message.response_metadata.get("finish_reason") == "length" or message.invalid_tool_calls:
+    if message.response_metadata.get("finish_reason") == "length":
+        generated = message.usage_metadata["output_tokens"] if message.usage_metadata else 0
         raise OutputParserException(
-            "the answer was cut before it was whole: raise max_new, or check the stop strings",
-            llm_output=message.text,
+            f"the answer was cut at {generated} tokens before it was whole: raise max_new", llm_output=message.text
+        )
+    if message.invalid_tool_calls:
+        notes = message.response_metadata.get("agentkv", {}).get("notes", ())
+        why = "; ".join(notes) or "a stop string may have cut it: check stop and max_new"
+        raise OutputParserException(f"the answer's call cannot be used: {why}", llm_output=message.text)
+
+
+def _say_what_is_left_out(schema: Mapping[str, Any], method: str) -> None:
+    left_out = [] if method == "json_mode" else unexpressed(schema)
+    if left_out:
+        warn(
+            f"the grammar of {schema.get('title', 'this schema')!r} cannot hold an answer to {', '.join(left_out)}; an "
+            "answer that breaks it raises OutputParserException (use include_raw=True to look at it, or ask again)"
         )

@@ -1,8 +1,9 @@
 """Tools and answers in JSON: what ``bind_tools`` and ``response_format`` ask for, as what an answer may be.
 
 ``tool_choice``: None, False and ``"auto"`` leave it to the model to answer in text, to call, or to write text and
-then call; ``"any"``, ``"required"`` and True make it call; a name makes it call that tool, once; ``"none"`` forbids
-calls. The tools are taught all the same, so that the prompt, and what is stored of it, does not depend on the choice.
+then call; ``"any"``, ``"required"`` and True make it call, once unless parallel calls are asked for; a name makes it
+call that tool, once; ``"none"`` forbids calls. The tools are taught all the same, so that the prompt, and what is
+stored of it, does not depend on the choice.
 
 Knows OpenAI's forms of tools and response formats. How calls are written and kept to is agentkv's own business.
 """
@@ -92,21 +93,38 @@ def grammar(engine: Engine, form: CallForm, settings: CallSettings) -> str | Non
     choice = chosen(settings.tool_choice, names)
     if settings.tools and choice == _NO and schema is None:
         return no_calls(form)
-    callable_here = {
-        tool["function"]["name"]: tool["function"].get("parameters") or {"type": "object", "properties": {}}
-        for tool in settings.tools
-        if choice in (_AUTO, _ANY, tool["function"]["name"])
-    }
     return grammar_for(
         engine,
         form,
         Wanted(
-            callable_here,
+            callable_tools(settings),
             must_call=choice not in (_AUTO, _NO),
-            many=settings.parallel_tool_calls and choice in (_AUTO, _ANY),
+            many=many(settings),
             schema=schema,
         ),
     )
+
+
+def callable_tools(settings: CallSettings) -> dict[str, dict[str, Any]]:
+    """The tools that an answer may call, by name, with the JSON schema of their arguments."""
+    choice = chosen(settings.tool_choice, _names(settings))
+    return {
+        tool["function"]["name"]: tool["function"].get("parameters") or {"type": "object", "properties": {}}
+        for tool in settings.tools
+        if choice in (_AUTO, _ANY, tool["function"]["name"])
+    }
+
+
+def many(settings: CallSettings) -> bool:
+    """Whether an answer may hold several calls. A model that has to call would not know when to end."""
+    choice = chosen(settings.tool_choice, _names(settings))
+    given = settings.parallel_tool_calls
+    return choice in (_AUTO, _ANY) and (choice == _AUTO if given is None else given)
+
+
+def in_words(settings: CallSettings) -> CallSettings:
+    """The same, but with no call."""
+    return settings.model_copy(update={"tool_choice": _NO})
 
 
 def answer_schema(settings: CallSettings) -> Mapping[str, Any] | None:

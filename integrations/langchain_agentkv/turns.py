@@ -20,14 +20,20 @@ from agentkv import AgentMemory
 from agentkv.engine.base import Cancellation
 from agentkv.engine.calls import BrokenCall, CallReader, Part
 from agentkv.engine.tools import ToolCall
-from agentkv.errors import Cancelled
+from agentkv.errors import Cancelled, WindowOverflow
 from agentkv.hashing import tagged_digest
 from agentkv.memory import Pick
-from agentkv.records import Turn
+from agentkv.notices import warn
+from agentkv.records import Decision, Timings, Turn
 from langchain_agentkv import tools
+from langchain_agentkv.call_check import CallCheck
+from langchain_agentkv.errors import ContextOverflow
 from langchain_agentkv.executor import in_executor
 from langchain_agentkv.messages import Conversation
 from langchain_agentkv.settings import CallSettings
+from langchain_agentkv.system import system_text
+
+_NOTHING = "the model gave neither text nor a call; the answer's text in brackets is not its own: ask in other words"
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,14 @@ class Call:
     said: ToolCall | BrokenCall
 
 
-Item = str | Call | Turn
+@dataclass(frozen=True)
+class Placeholder:
+    """What is said in place of an answer that has neither text nor calls."""
+
+    text: str
+
+
+Item = str | Call | Placeholder | Turn
 
 
 @dataclass(frozen=True)
@@ -53,46 +66,69 @@ class Request:
     def run(self, cancellation: Cancellation) -> Generator[Item, None, None]:
         """Run in this thread, which has to read to the end or close the iterator.
 
-        The decision is made here and not in :class:`AgentMemory`, so that its question is the conversation's.
+        The decision is made here and not in :class:`AgentMemory`, so that its question is the conversation's. Raises
+        ContextOverflow in place of WindowOverflow, and whatever else :meth:`agentkv.AgentMemory.stream` raises.
         """
-        memory, wanted = self.memory, self.settings
-        form = memory.call_form
-        reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
-        parts = _Parts(self._call_id)
-        with memory.engine.lock:
+        with self.memory.engine.lock:
             if cancellation.requested:
                 raise Cancelled("waiting for the engine")
-            grammar = tools.grammar(memory.engine, form, wanted)
-            routed = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
-            pieces = memory.stream(
-                self.conversation.messages,
-                skill=wanted.skill if routed is None else routed.pick,
-                max_new=wanted.max_new,
-                sampling=wanted.sampling,
-                stop=wanted.stop,
-                grammar=grammar,
-                cancellation=cancellation,
-                system=self._system,
-                tools=wanted.tools,
-                keep=self._keep,
-            )
-            for piece in pieces:
-                if isinstance(piece, Turn):
-                    yield from parts.items(reader.finish() if reader else [])
-                    ms = piece.ms if routed is None else piece.ms.model_copy(update={"route": routed.ms})
-                    decision = routed or wanted.decision or piece.decision
-                    yield piece.model_copy(update={"decision": decision, "ms": ms})
-                else:
-                    yield from parts.items(reader.feed(piece) if reader else [piece])
+            try:
+                yield from self._run(cancellation)
+            except WindowOverflow as error:
+                raise ContextOverflow.of(error) from error
 
-    @property
-    def _system(self) -> str:
-        """What follows the memory's prefix: the agent's text, and the schema of the answer."""
-        prefix, said = self.memory.prefix, self.conversation.system
-        texts = ["" if said == prefix.strip() else said, tools.answer_teaching(self.settings)]
-        texts = [text for text in texts if text]
-        before = "" if not texts or not prefix or prefix.endswith("\n") else "\n\n"
-        return before + "".join(f"{text}\n\n" for text in texts)
+    def _run(self, cancellation: Cancellation) -> Generator[Item, None, None]:
+        memory, wanted = self.memory, self.settings
+        routed = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
+        parts = _Parts(self._call_id, CallCheck.of(wanted, memory.call_form, self.conversation.repeats))
+        turn = yield from self._turn(wanted, routed, parts, cancellation)
+        if parts.repeated and not parts.called:
+            parts.in_words()
+            again = yield from self._turn(tools.in_words(wanted), routed, parts, cancellation)
+            turn = _joined(turn, again)
+        if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
+            parts.notes += [] if parts.notes or turn.finish == "length" else [_NOTHING]
+            yield Placeholder(self._no_answer(turn, parts))
+        notes = [*self.conversation.notes, *parts.notes]
+        for note in notes:
+            warn(note)
+        decision = routed or wanted.decision or turn.decision
+        yield turn.model_copy(update={"decision": decision, "notes": (*notes, *turn.notes)})
+
+    def _turn(
+        self, wanted: CallSettings, routed: Decision | None, parts: _Parts, cancellation: Cancellation
+    ) -> Generator[Item, None, Turn]:
+        """One answer of the model's, read into ``parts``; returns its record."""
+        memory = self.memory
+        form = memory.call_form
+        reader = CallReader(form, tools.bare_callable(self.settings)) if tools.calls_wanted(self.settings) else None
+        pieces = memory.stream(
+            self.conversation.messages,
+            skill=wanted.skill if routed is None else routed.pick,
+            max_new=wanted.max_new,
+            sampling=wanted.sampling,
+            stop=wanted.stop,
+            grammar=tools.grammar(memory.engine, form, wanted),
+            cancellation=cancellation,
+            system=system_text(memory, self.conversation.system, tools.answer_teaching(wanted)),
+            tools=wanted.tools,
+            keep=self._keep,
+        )
+        for piece in pieces:
+            if isinstance(piece, Turn):
+                yield from parts.items(reader.finish() if reader else [])
+                ms = piece.ms if routed is None else piece.ms.model_copy(update={"route": routed.ms})
+                return piece.model_copy(update={"ms": ms})
+            yield from parts.items(reader.feed(piece) if reader else [piece])
+        raise AssertionError("a stream ends with its record")
+
+    def _no_answer(self, turn: Turn, parts: _Parts) -> str:
+        """Why an answer has neither text nor a call that can be made."""
+        if parts.broken is not None:
+            cut = f"was cut at {turn.tokens.generated} tokens" if turn.finish == "length" else "was not whole"
+            return f"[no answer: {parts.fault or f'the call of {parts.broken.name} {cut}'}]"
+        result = self.conversation.repeats.result
+        return "[no answer in words]" if result is None else f"[no answer in words; the last result was: {result}]"
 
     @property
     def _keep(self) -> bool:
@@ -173,23 +209,51 @@ class Request:
 
 
 class _Parts:
-    """An answer's parts as items: calls numbered, text without the white space around the whole.
+    """An answer's parts as items: calls numbered and checked, text without the white space around the whole.
 
     White space is held back until more text follows it.
     """
 
-    def __init__(self, call_id: Callable[[int], str]) -> None:
-        self._call_id, self._calls = call_id, 0
+    def __init__(self, call_id: Callable[[int], str], check: CallCheck) -> None:
+        self._call_id, self._check, self._calls = call_id, check, 0
         self._begun, self._held = False, ""
+        self.called, self.repeated, self.notes = False, False, list[str]()
+        self.broken: BrokenCall | None = None
+        self.fault = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither text nor a call that can be made."""
+        return not (self._begun or self.called)
+
+    def in_words(self) -> None:
+        """From now on the model was asked for words: they stand apart from what it said before, and no call counts."""
+        self._held = "\n\n" if self._begun else ""
+        self._check = self._check.for_none()
 
     def items(self, parts: Iterable[Part]) -> Generator[Item, None, None]:
         """What may be shown now."""
         for part in parts:
-            if not isinstance(part, str):
-                yield Call(self._calls, self._call_id(self._calls), part)
-                self._calls += 1
-            elif shown := self._shown(part):
-                yield shown
+            if isinstance(part, str):
+                if shown := self._shown(part):
+                    yield shown
+            elif (call := self._made(part)) is not None:
+                yield call
+
+    def _made(self, said: ToolCall | BrokenCall) -> Call | None:
+        """The call as it is given out; None where it is left out."""
+        verdict = self._check.of_call(said, self.called)
+        if verdict.note and verdict.note not in self.notes:
+            self.notes.append(verdict.note)
+        if verdict.left_out:
+            self.repeated = self.repeated or verdict.is_repeat
+            return None
+        number, self._calls = self._calls, self._calls + 1
+        if isinstance(verdict.said, ToolCall):
+            self.called = True
+        else:
+            self.broken, self.fault = verdict.said, verdict.fault
+        return Call(number, self._call_id(number), verdict.said)
 
     def _shown(self, piece: str) -> str:
         text = self._held + piece
@@ -198,3 +262,12 @@ class _Parts:
         shown = text.rstrip()
         self._begun, self._held = self._begun or bool(shown), text[len(shown) :]
         return shown
+
+
+def _joined(first: Turn, again: Turn) -> Turn:
+    """The record of an answer that took two: what was read is that of the second, what was said of both."""
+    ms = {name: getattr(first.ms, name) + getattr(again.ms, name) for name in Timings.model_fields}
+    generated = first.tokens.generated + again.tokens.generated
+    tokens = again.tokens.model_copy(update={"generated": generated})
+    notes = tuple(dict.fromkeys((*first.notes, *again.notes)))
+    return again.model_copy(update={"tokens": tokens, "ms": Timings(**ms), "notes": notes})

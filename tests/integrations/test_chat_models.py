@@ -161,15 +161,17 @@ def test_a_system_text_that_is_the_prefix_is_not_said_twice(chat: ChatAgentKV, m
     assert again.usage_metadata == alone.usage_metadata
 
 
+CALL: Any = {"name": "add", "args": {}, "id": "1"}
 IMAGE = {"type": "image", "url": "https://example.org/a.png"}
 
 
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
-        ([], "last message must be the user's"),
-        ([SystemMessage("a")], "last message must be the user's"),
-        ([HumanMessage("a"), AIMessage("b")], "last message must be the user's"),
+        ([], "nothing to answer"),
+        ([SystemMessage("a")], "nothing to answer"),
+        ([AIMessage(""), AIMessage(" ")], "nothing to answer"),
+        ([HumanMessage("a"), AIMessage("b", tool_calls=[CALL])], "message 1 calls tools"),
         ([HumanMessage("  ")], "question is empty"),
         ([SystemMessage("a"), HumanMessage("")], "question is empty"),
         ([ToolMessage("b", tool_call_id="1"), HumanMessage("c")], "message 0 is a tool's result"),

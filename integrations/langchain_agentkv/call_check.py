@@ -1,0 +1,79 @@
+"""Calls of an answer, checked behind the grammar: by name, required arguments, number, and whether they are new.
+
+A grammar may have been too weak for a schema, or not enforced. Types and ranges of arguments are the tool's to check:
+LangChain's tools do, and tell the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from agentkv.engine.calls import BrokenCall
+from agentkv.engine.tools import CallForm, ToolCall
+from langchain_agentkv import tools
+from langchain_agentkv.repeats import Repeats
+from langchain_agentkv.settings import CallSettings
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A call as it is given out, or that it is ``left_out``.
+
+    ``fault``: why it cannot be made, though it is whole. ``note``: for the record. ``is_repeat``: it has its result.
+    """
+
+    said: ToolCall | BrokenCall
+    fault: str = ""
+    note: str = ""
+    left_out: bool = False
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True)
+class CallCheck:
+    """What may be called: ``tools`` with their arguments' schemas, ``many`` calls in one answer, no repetition."""
+
+    form: CallForm
+    tools: Mapping[str, Mapping[str, Any]]
+    many: bool
+    repeats: Repeats = field(default_factory=Repeats)
+
+    @classmethod
+    def of(cls, settings: CallSettings, form: CallForm, repeats: Repeats) -> Self:
+        """The check of a turn with these settings."""
+        return cls(form, tools.callable_tools(settings), tools.many(settings), repeats)
+
+    def for_none(self) -> Self:
+        """The check where the model was asked for words."""
+        return replace(self, tools={})
+
+    def of_call(self, said: ToolCall | BrokenCall, called: bool) -> Verdict:
+        """What becomes of a call; ``called``: whether another one was given out before."""
+        if isinstance(said, BrokenCall):
+            return Verdict(said, left_out=not self.tools)
+        if not self.tools:
+            return Verdict(said, left_out=True)
+        fault = self._fault(said)
+        if fault:
+            note = f"{fault}; the call is in invalid_tool_calls"
+            return Verdict(BrokenCall(self.form.text([said]), said.name), fault, note)
+        if self.repeats.holds(said.name, said.arguments):
+            note = f"the model called {said.name!r} again with the same arguments, though it has the result; left out"
+            return Verdict(said, note=note, left_out=True, is_repeat=True)
+        if called and not self.many:
+            note = f"a second call, of {said.name!r}, was left out: pass parallel_tool_calls=True to allow several"
+            return Verdict(said, note=note, left_out=True)
+        return Verdict(said)
+
+    def _fault(self, call: ToolCall) -> str:
+        """Why a whole call cannot be made; empty if it can."""
+        schema = self.tools.get(call.name)
+        if schema is None:
+            return f"no tool that may be called is named {call.name!r}; there are: {', '.join(self.tools)}"
+        required = schema.get("required")
+        given = json.loads(call.arguments, strict=False)
+        missing = [name for name in required if name not in given] if isinstance(required, list) else []
+        return f"the call of {call.name!r} lacks the required {', '.join(map(repr, missing))}" if missing else ""
