@@ -126,7 +126,8 @@ class Request:
         """Why an answer has neither text nor a call that can be made."""
         if parts.broken is not None:
             cut = f"was cut at {turn.tokens.generated} tokens" if turn.finish == "length" else "was not whole"
-            return f"[no answer: {parts.fault or f'the call of {parts.broken.name} {cut}'}]"
+            call = f"the call of {parts.broken.name!r}" if parts.broken.name else "a call"
+            return f"[no answer: {parts.fault or f'{call} {cut}'}]"
         result = self.conversation.repeats.result
         return "[no answer in words]" if result is None else f"[no answer in words; the last result was: {result}]"
 

@@ -56,6 +56,15 @@ def test_length_and_stop(filled: Run) -> None:
     assert filled("ask", QUESTION, "--skill", "fees", "--stop", " fee", "--stop", "x").stdout == "The restocking\n"
 
 
+def test_an_answer_that_was_cut_says_so(filled: Run) -> None:
+    cut = filled("ask", QUESTION, "--skill", "fees", "--max-new", "3")
+    assert cut.stderr.splitlines()[0] == "… cut at 3 tokens (--max-new)"
+    turn = Turn.model_validate_json(filled("ask", QUESTION, "--skill", "fees", "--max-new", "3", "--json").stdout)
+    assert turn.notes == ("the answer was cut at 3 tokens; raise max_new for a longer one",)
+    whole = filled("ask", QUESTION, "--skill", "fees")
+    assert "cut" not in whole.stderr
+
+
 def test_sampling_is_seeded(filled: Run) -> None:
     def sampled(seed: int) -> str:
         result = filled("ask", QUESTION, "--skill", "fees", "--temperature", "9", "--seed", seed, "--json")

@@ -48,6 +48,12 @@ def test_what_cannot_be_kept_is_said(filled: Run) -> None:
     assert "anew" in result.stderr
 
 
+def test_an_answer_that_was_cut_says_so(filled: Run) -> None:
+    cut = chat("what is the restocking fee\n", "--skill", "fees", "--max-new", "3")
+    assert "… cut at 3 tokens (--max-new)" in cut.stderr
+    assert "cut at" not in chat("what is the restocking fee\n", "--skill", "fees").stderr
+
+
 def test_two_ways_to_say_which_skill_exclude_each_other(filled: Run) -> None:
     assert error_of(filled("chat", "--skill", "fees", "--no-skill", "--json"))["exit_code"] == UsageError.exit_code
 

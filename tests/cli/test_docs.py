@@ -156,6 +156,11 @@ def test_ask(added: Run, folder: Path) -> None:
     (behind,) = record(added("docs", "ask", *how, "window", "--json"))["attempts"]
     assert behind["answer"] in (behind["draft"], None)
     assert "window" in added("docs", "ask", *how, "elsewhere").stderr
+    cut = added("docs", "ask", *how, "window", "--max-new", 3)
+    (short,) = record(added("docs", "ask", *how, "window", "--max-new", 3, "--json"))["attempts"]
+    assert short["cut_at"] == (3 if short["answer"] else 0)
+    assert ("… cut at 3 tokens (--max-new)" in cut.stderr) == bool(short["answer"])
+    assert behind["cut_at"] == 0
     assert added("docs", "ask", "zzzz").stdout == "no window has any of these words\n"
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import doctest
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from langchain_core.runnables import ConfigurableField
+from langchain_core.runnables import ConfigurableField, RunnablePassthrough
 
-from agentkv import AgentMemory
+from agentkv import AgentKVWarning, AgentMemory
 from agentkv.engine.prompt import Message
+from agentkv.engine.shared import NotPicklable
 from agentkv.errors import UnknownSkill, UsageError, WindowOverflow
 from agentkv.memory import Pick
 from tests.integrations.chatting import digest
@@ -270,6 +273,37 @@ def test_identifying_params_tell_models_and_settings_apart(chat: ChatAgentKV, me
     changes: list[dict[str, Any]] = [{"skill": None}, {"seed": 1}, {"stop": ["x"]}, {"max_new": 1}]
     strings = [ChatAgentKV(memory=memory, **change)._get_llm_string() for change in [{}, *changes]]
     assert len(set(strings)) == len(strings)
+
+
+def test_a_copy_shares_the_memory_and_pickling_says_why_not(chat: ChatAgentKV, memory: AgentMemory) -> None:
+    held = RunnablePassthrough() | chat
+    copies = [
+        copy.copy(chat),
+        copy.deepcopy(chat),
+        chat.model_copy(),
+        chat.model_copy(deep=True, update={"max_new": 3}),
+    ]
+    copies += [copy.deepcopy(held).last, copy.deepcopy({"model": [chat]})["model"][0]]  # type: ignore[list-item]
+    assert all(isinstance(one, ChatAgentKV) and one is not chat and one.memory is memory for one in copies)
+    assert copies[1].invoke("The code of north?").content == "7001"
+    assert copies[3].invoke("count").content == "0 1"
+    assert chat.max_new is None
+    for bound in (chat.bind(max_new=3), chat.with_config(tags=["a"]), chat.with_retry()):
+        assert copy.deepcopy(bound).bound.memory is memory  # type: ignore[attr-defined]
+    with pytest.raises(NotPicklable, match="AgentMemory cannot be pickled: it holds an open model"):
+        pickle.dumps(chat)
+
+
+def test_the_default_length_fits_the_window_and_a_cut_is_in_the_record(chat: ChatAgentKV, memory: AgentMemory) -> None:
+    with pytest.warns(AgentKVWarning, match="cut at 512 tokens"):
+        answer = chat.invoke("count")
+    assert answer.response_metadata["finish_reason"] == "length"
+    assert answer.response_metadata["agentkv"]["notes"] == [
+        "the answer was cut at 512 tokens; raise max_new for a longer one"
+    ]
+    assert chat._get_ls_params()["ls_max_tokens"] == 512
+    nearly_full = "x" * (memory.engine.window - chat.get_num_tokens_from_messages([HumanMessage("?")]) - 60)
+    assert chat.invoke(nearly_full, skill=None).content == "I do not know."
 
 
 def test_a_cache_does_not_outlive_the_manual_that_it_answered_from(memory: AgentMemory) -> None:

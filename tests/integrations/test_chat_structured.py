@@ -10,7 +10,7 @@ from langchain_agentkv import ChatAgentKV
 from langchain_core.exceptions import OutputParserException
 from pydantic import BaseModel, Field
 
-from agentkv import AgentMemory, FakeEngine
+from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.engine.tools import ToolCall
 from agentkv.errors import UsageError
 
@@ -117,6 +117,104 @@ def test_an_answer_that_does_not_fit_is_an_error(chat: ChatAgentKV, engine: Spea
     assert isinstance(raw, dict)
     assert raw["parsed"] is None
     assert "punchline" in str(raw["parsing_error"])
+
+
+class PairDict(TypedDict):
+    """Two numbers."""
+
+    a: int
+    b: int
+
+
+PAIR: dict[str, Any] = {
+    "title": "Pair",
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer", "maximum": 10},
+        "b": {"$ref": "#/$defs/Name"},
+        "c": {"type": "string", "nullable": True},
+        "d": {"type": "string", "format": "email"},
+        "e": {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True},
+    },
+    "required": ["a"],
+    "$defs": {"Name": {"anyOf": [{"type": "string", "minLength": 2}, {"type": "integer"}]}},
+}
+
+
+@pytest.mark.filterwarnings("ignore:the grammar of 'Pair'")
+@pytest.mark.filterwarnings("ignore:the call of 'Pair")
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+@pytest.mark.parametrize(
+    ("schema", "value", "reason"),
+    [
+        (PAIR, {"a": 123}, r"\$\.a: 123 is greater than the maximum of 10"),
+        (PAIR, {"b": "xy"}, "'a' is a required property"),
+        (PAIR, {"a": "3"}, r"\$\.a: '3' is not of type 'integer'"),
+        (PAIR, {"a": 1, "b": "x"}, r"\$\.b"),
+        (PAIR, {"a": 1, "d": "nobody"}, "'nobody' is not a 'email'"),
+        (PAIR, {"a": 1, "e": [1, 1]}, "has non-unique elements"),
+        (PAIR, {"a": 1, "e": [3]}, r"\$\.e\[0\]"),
+        (PairDict, {"a": 1}, "'b' is a required property"),
+        (PairDict, {"a": 1, "b": "2"}, "'2' is not of type 'integer'"),
+        (PAIR, {"a": 10, "b": "xy", "c": None, "d": "a@b", "e": [1, 2]}, None),
+        (PairDict, {"a": 1, "b": 2}, None),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_never_given_as_parsed(
+    chat: ChatAgentKV, engine: Speaking, method: Any, schema: Any, value: dict[str, Any], reason: str | None
+) -> None:
+    engine.says = said(chat, method, value).replace('"Joke"', '"Pair"' if schema is PAIR else '"PairDict"')
+    structured = chat.with_structured_output(schema, method=method)
+    raw: Any = chat.with_structured_output(schema, method=method, include_raw=True).invoke("?")
+    if reason is None:
+        assert structured.invoke("?") == raw["parsed"] == value
+        assert raw["parsing_error"] is None
+        return
+    if method == "function_calling" and "required property" in reason:
+        reason = "lacks the required"  # found already where calls are checked
+    for ask in (
+        structured.invoke,
+        lambda question: list(structured.stream(question)),
+        lambda question: asyncio.run(structured.ainvoke(question)),
+    ):
+        with pytest.raises(OutputParserException, match=reason):
+            ask("?")
+    assert raw["parsed"] is None
+    assert isinstance(raw["parsing_error"], OutputParserException)
+    assert raw["raw"].response_metadata["finish_reason"] != "length"
+
+
+def test_an_answer_without_the_call_is_an_error(chat: ChatAgentKV, engine: Speaking) -> None:
+    engine.says = "I would rather not."
+    for schema in (Joke, JokeDict):
+        with pytest.raises(OutputParserException, match="made no call"):
+            chat.with_structured_output(schema, method="function_calling").invoke("A joke.")
+
+
+def test_a_cut_answer_says_how_many_tokens_it_had(chat: ChatAgentKV, engine: Speaking) -> None:
+    engine.says = said(chat, "json_schema", VALUE)
+    with pytest.raises(OutputParserException, match="cut at 7 tokens before it was whole: raise max_new"):
+        chat.with_structured_output(Joke, max_new=7).invoke("A joke.")
+
+
+def test_what_the_grammar_cannot_hold_to_is_said_once(chat: ChatAgentKV, engine: Speaking) -> None:
+    with pytest.warns(AgentKVWarning, match="'Pair' cannot hold an answer to format, maximum, uniqueItems") as told:
+        structured = chat.with_structured_output(PAIR)
+    assert len(told) == 1
+    engine.says = '{"a": 1}'
+    assert structured.invoke("?") == {"a": 1}  # and no warning: it would be an error here
+    chat.with_structured_output(PAIR, method="json_mode")
+
+
+def test_a_schema_that_is_none_or_refers_elsewhere_is_refused_without_a_look_at_the_network(
+    chat: ChatAgentKV, engine: Speaking
+) -> None:
+    with pytest.raises(UsageError, match="not a JSON schema"):
+        chat.with_structured_output({"title": "Odd", "type": "object", "properties": {"a": {"type": "nonsense"}}})
+    engine.says = '{"a": 1}'
+    away = {"title": "Away", "type": "object", "properties": {"a": {"$ref": "https://example.org/a.json"}}}
+    with pytest.raises(UsageError, match=r"refers to something that is not in it: .*example\.org"):
+        chat.with_structured_output(away, method="json_mode").invoke("?")
 
 
 def test_settings_pass_and_what_makes_no_sense_is_refused(chat: ChatAgentKV, engine: Speaking) -> None:

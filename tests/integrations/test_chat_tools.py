@@ -96,6 +96,7 @@ def test_an_answer_in_text_is_text(chat: ChatAgentKV, engine: Scripted) -> None:
     assert answer.response_metadata["finish_reason"] == "stop"
 
 
+@pytest.mark.filterwarnings("ignore:the model gave neither text nor a call")
 @pytest.mark.parametrize("says", ["", "Let me see.\n", "  \n "])
 @pytest.mark.parametrize("calls", [(ADD,), (ADD, MUL), (ADD, ADD), ()])
 def test_a_stream_sums_to_the_invoked_answer(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
+import pickle
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +25,7 @@ from langchain_core.outputs import ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
+from agentkv.engine.shared import NotPicklable
 from agentkv.errors import UsageError
 from agentkv.router.base import Classification
 
@@ -310,6 +314,93 @@ def test_skills_are_read_before_the_first_call_and_not_again(tmp_path: Path, mem
     agent.invoke(asked("The code of east?"))
     assert middleware.report is report
     assert middleware.sync().unchanged == ("east",)
+
+
+Change = Callable[[Path], object]
+
+
+def edit(folder: Path) -> None:
+    (folder / "SKILL.md").write_text("---\nname: east\ndescription: About east.\n---\nThe code is 8002 now.\n")
+
+
+def touch_reference(folder: Path) -> None:
+    (folder / "references").mkdir(exist_ok=True)
+    (folder / "references" / "codes.md").write_text("The code is 8002.\n")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("change", "pick", "text"),
+    [
+        (edit, "east", "8002"),
+        (lambda folder: shutil.rmtree(folder), None, None),
+        (lambda folder: (folder / "SKILL.md").unlink(), None, None),
+        (lambda folder: folder.rename(folder.parent.parent / "away"), None, None),
+        (lambda folder: (folder / "SKILL.md").write_text("---\nname: east\n---\nno description"), "east", "7001"),
+    ],
+    ids=["edited", "folder deleted", "file deleted", "moved away", "broken"],
+)
+def test_a_change_of_a_skill_is_noticed_before_the_next_turn(
+    tmp_path: Path, memory: AgentMemory, change: Change, pick: str | None, text: str | None, is_async: bool
+) -> None:
+    folder = write_skill(tmp_path / "skills", "east", "The code of the vault is 7001.")
+    middleware = SkillMemoryMiddleware(memory=memory, skills=[tmp_path / "skills"])
+    agent = create_agent(ChatAgentKV(memory=memory), middleware=[middleware])
+
+    def ask() -> dict[str, Any]:
+        question = asked("The code of east?")
+        return asyncio.run(agent.ainvoke(question)) if is_async else agent.invoke(question)
+
+    assert ask()["messages"][-1].text == "7001"
+    first = middleware.report
+    change(folder)
+    state = ask()
+    assert middleware.report is not first
+    assert state["agentkv_decision"]["pick"] == pick
+    assert state["messages"][-1].text == (text or "none")
+
+
+def test_a_reference_is_noticed_too_and_nothing_is_read_while_nothing_changes(
+    tmp_path: Path, memory: AgentMemory
+) -> None:
+    folder = write_skill(tmp_path / "skills", "east", "The east vault has a manual.")
+    middleware = SkillMemoryMiddleware(memory=memory, skills=[tmp_path / "skills"], references=True)
+    agent = create_agent(ChatAgentKV(memory=memory), middleware=[middleware])
+    agent.invoke(asked("The code of east?"))
+    for change in (touch_reference, lambda folder: (folder / "references" / "codes.md").unlink()):
+        before = middleware.report
+        agent.invoke(asked("The code of east?"))
+        assert middleware.report is before
+        change(folder)
+        agent.invoke(asked("The code of east?"))
+        assert middleware.report is not before
+        assert (memory.routing.find("east/references/codes.md") is not None) == (change is touch_reference)
+
+
+def test_a_skill_that_goes_in_mid_turn_is_decided_on_again(tmp_path: Path, memory: AgentMemory) -> None:
+    folder = write_skill(tmp_path / "skills", "east", "The code of the vault is 7001.")
+    middleware = SkillMemoryMiddleware(memory=memory, skills=[tmp_path / "skills"])
+
+    def forget() -> str:
+        """Delete the skill, as another run of the agent would notice."""
+        shutil.rmtree(folder)
+        middleware.sync()
+        return "gone"
+
+    calls = AIMessage("", tool_calls=[{"name": "forget", "args": {}, "id": "1"}])
+    model = remote(calls, "done")
+    state = create_agent(model, [forget], middleware=[middleware]).invoke(asked("Forget east."))
+    assert state["messages"][-1].text == "done"
+    assert state["agentkv_decision"]["pick"] is None
+    assert "7001" in model.seen[0][0].text
+    assert model.seen[1][0].type == "human"
+
+
+def test_a_copy_of_the_middleware_is_the_same(memory: AgentMemory) -> None:
+    middleware = SkillMemoryMiddleware(memory=memory)
+    assert copy.copy(middleware) is copy.deepcopy(middleware) is middleware
+    with pytest.raises(NotPicklable, match="SkillMemoryMiddleware"):
+        pickle.dumps(middleware)
 
 
 def test_of_two_folders_with_one_name_the_last_wins_and_is_told_by_its_label(

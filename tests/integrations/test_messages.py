@@ -1,0 +1,155 @@
+"""Messages of every kind that a checkpoint may hold: what is read of them, what is left out, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_agentkv import ChatAgentKV
+from langchain_agentkv.messages import Conversation, conversation
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from agentkv import AgentKVWarning, AgentMemory, FakeEngine
+from agentkv.engine.prompt import Message
+from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.errors import UsageError
+
+CALL: Any = {"name": "look", "args": {}, "id": "1"}
+IMAGE = {"type": "image", "url": "https://example.org/a.png"}
+
+
+def asked(*messages: BaseMessage) -> Conversation:
+    return conversation([HumanMessage("Look."), AIMessage("", tool_calls=[CALL]), *messages])
+
+
+def result(*blocks: Any) -> ToolMessage:
+    return ToolMessage(list(blocks), tool_call_id="1")
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        ({"type": "text", "text": "a room"}, "a room"),
+        ("a room", "a room"),
+        ({"type": "text-plain", "text": "a room", "mime_type": "text/plain"}, "a room"),
+        ({"type": "json", "json": {"rooms": 2}}, '{"rooms": 2}'),
+        ({"type": "json", "data": ["é"]}, '["é"]'),
+        ({"json": {"rooms": 2}}, '{"rooms": 2}'),
+        ({"type": "resource", "resource": {"uri": "file:///a", "text": "a room"}}, "a room"),
+        ({"type": "search_result", "content": [{"type": "text", "text": "a room"}]}, "a room"),
+    ],
+)
+def test_text_in_a_tools_result_is_read(block: Any, text: str) -> None:
+    said = asked(result({"type": "text", "text": "I see: "}, block))
+    assert said.messages[-1] == Message("tool", f"I see: {text}")
+    assert said.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        (IMAGE, "image https://example.org/a.png"),
+        ({"type": "image", "base64": "AAAA", "mime_type": "image/png"}, "image image/png"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, "image"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}, "image image/png"),
+        ({"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"}, "audio audio/wav"),
+        ({"type": "file", "file_id": "f-1", "mime_type": "application/pdf"}, "file f-1"),
+        ({"type": "video", "url": "https://example.org/v"}, "video https://example.org/v"),
+        ({"type": "json"}, "json"),
+        ({"no": "type"}, "unknown block"),
+    ],
+)
+def test_what_is_not_text_in_a_result_is_left_out_by_name(block: Any, name: str) -> None:
+    said = asked(result({"type": "text", "text": "I see: "}, block))
+    assert said.messages[-1] == Message("tool", f"I see: [{name}, left out: this model reads text only]")
+    assert said.notes == (f"message 2: {name} was left out; this model reads text only",)
+
+
+@tool
+def look() -> list[Any]:
+    """Look."""
+    return [{"type": "text", "text": "a room"}, IMAGE]
+
+
+def test_a_thread_with_an_image_in_it_goes_on(tmp_path: Any) -> None:
+    def says(prompt: str) -> str:
+        return "A room." if "<tool_response>" in prompt else GENERIC.text([ToolCall("look", "{}")])
+
+    chat = ChatAgentKV(memory=AgentMemory(tmp_path / "store", FakeEngine(replies=says, keeps_grammar=True)), skill=None)
+    agent = create_agent(chat, [look], checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with pytest.warns(AgentKVWarning, match="message 2: image https://example.org/a.png was left out"):
+        state = agent.invoke({"messages": [HumanMessage("Look.")]}, config)
+    answer = state["messages"][-1]
+    assert answer.content == "A room."
+    assert answer.response_metadata["agentkv"]["notes"] == [
+        "message 2: image https://example.org/a.png was left out; this model reads text only"
+    ]
+    # An image of the user's is refused where it is asked about, and does not end the thread.
+    with pytest.raises(UsageError, match="message 4 has a content block of type 'image', and this model"):
+        agent.invoke({"messages": [HumanMessage(["And this?", IMAGE])]}, config)
+    with pytest.warns(AgentKVWarning, match="left out"):
+        state = agent.invoke({"messages": [HumanMessage("Never mind. What did you see?")]}, config)
+    assert state["messages"][-1].content == "A room."
+
+
+def test_a_last_message_of_another_agent_is_put_to_the_model() -> None:
+    said = conversation([HumanMessage("How many?"), AIMessage("Two, I think.", name="counter")])
+    assert said.messages[1:] == (Message("user", "counter: Two, I think."),)
+    assert said.question == "How many?"
+    draft = conversation(
+        [SystemMessage("Judge."), HumanMessage("An essay."), AIMessage([{"type": "text", "text": "Dr"}])]
+    )
+    assert draft.messages == (Message("user", "An essay."), Message("user", "Dr"))
+    alone = conversation([AIMessage("A draft.")])
+    assert (alone.messages, alone.question) == ((Message("user", "A draft."),), "A draft.")
+    earlier = conversation([HumanMessage("a"), AIMessage("b", name="counter"), HumanMessage("c")])
+    assert earlier.messages[1] == Message("assistant", "b")
+    assert conversation([HumanMessage("a"), AIMessage("")]).messages == (Message("user", "a"),)
+
+
+def test_two_agents_hand_off(chat: ChatAgentKV) -> None:
+    first = chat.invoke([HumanMessage("say so")])
+    first.name = "writer"
+    second = chat.invoke([SystemMessage("You judge."), HumanMessage("Write."), first])
+    assert second.content == "I do not know."
+
+
+def test_oddities_that_a_checkpoint_may_hold() -> None:
+    both: Any = [{"name": "look", "args": {}, "id": None}, {"name": "ask", "args": {"é": [1]}, "id": None}]
+    said = conversation(
+        [
+            HumanMessage("a"),
+            AIMessage("", tool_calls=both),
+            ToolMessage("one", tool_call_id=""),
+            ToolMessage("", tool_call_id="", status="error"),
+            SystemMessage("Be brief."),
+            ChatMessage("b", role="user"),
+            ChatMessage("c", role="assistant"),
+            ChatMessage("d", role="developer"),
+            HumanMessage(""),
+            HumanMessage("e"),
+        ]
+    )
+    assert [(m.role, m.content) for m in said.messages] == [
+        ("user", "a"),
+        ("assistant", ""),
+        ("tool", "one"),
+        ("tool", "(the tool failed)"),
+        ("system", "Be brief."),
+        ("user", "b"),
+        ("assistant", "c"),
+        ("system", "d"),
+        ("user", ""),
+        ("user", "e"),
+    ]
+    assert [call.arguments for call in said.messages[1].calls] == ["{}", '{"é": [1]}']
+
+
+def test_a_message_that_a_middleware_wrote_is_not_the_question() -> None:
+    summary = HumanMessage("All about south.", additional_kwargs={"lc_source": "summarization"})
+    assert conversation([HumanMessage("Of north?"), summary]).question == "Of north?"
+    assert conversation([summary]).question == "All about south."
