@@ -90,25 +90,31 @@ def _text_parser(schema: Schema) -> Runnable[Any, Any]:
 
 
 def _whole(messages: Iterator[AIMessage]) -> Iterator[AIMessage]:
-    """The messages as they come; raises at the end of an answer that was cut."""
+    """The messages as they come; raises at the end of an answer that was cut, or whose call cannot be used."""
+    broken = False
     for message in messages:
-        _refuse_cut(message)
+        broken = broken or bool(message.invalid_tool_calls)
+        _refuse_unusable(message, broken)
         yield message
 
 
 async def _awhole(messages: AsyncIterator[AIMessage]) -> AsyncIterator[AIMessage]:
+    broken = False
     async for message in messages:
-        _refuse_cut(message)
+        broken = broken or bool(message.invalid_tool_calls)
+        _refuse_unusable(message, broken)
         yield message
 
 
-def _refuse_cut(message: AIMessage) -> None:
-    if message.response_metadata.get("finish_reason") == "length":
+def _refuse_unusable(message: AIMessage, broken: bool) -> None:
+    """Raise OutputParserException by an answer's end, which says how it ended. ``broken``: a call of it is invalid."""
+    finish = message.response_metadata.get("finish_reason")
+    if finish == "length":
         generated = message.usage_metadata["output_tokens"] if message.usage_metadata else 0
         raise OutputParserException(
             f"the answer was cut at {generated} tokens before it was whole: raise max_new", llm_output=message.text
         )
-    if message.invalid_tool_calls:
+    if finish is not None and broken:
         notes = message.response_metadata.get("agentkv", {}).get("notes", ())
         why = "; ".join(notes) or "a stop string may have cut it: check stop and max_new"
         raise OutputParserException(f"the answer's call cannot be used: {why}", llm_output=message.text)
