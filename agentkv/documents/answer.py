@@ -101,6 +101,11 @@ class Reply:
     votes: int
     attempts: tuple[Attempt, ...]
 
+    @property
+    def cut_at(self) -> int:
+        """The tokens at which the answer was cut, 0 where it is whole."""
+        return next((one.cut_at for one in self.attempts if one.evidence and one.evidence is self.evidence), 0)
+
 
 def ask_window(
     reader: Reader,

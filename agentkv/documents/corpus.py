@@ -21,6 +21,7 @@ from agentkv.engine.generate import check_window
 from agentkv.engine.shared import Shared
 from agentkv.errors import UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
+from agentkv.notices import warn
 from agentkv.records import Manifest
 
 Keep = Literal["eager", "lazy", "top"]
@@ -190,6 +191,8 @@ class Corpus(Shared):
 
         ``together``: read the ``k`` one behind the other and answer from all of them; only the first is restored.
 
+        ``max_new``: most tokens of the answer; None for 512, or as many as the window has room for.
+
         ``answer_from``, ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
 
         Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument, Cancelled.
@@ -209,7 +212,10 @@ class Corpus(Shared):
             self._trim()
             if attempts[-1].answer is not None and not votes:
                 break
-        return combine(question, attempts)
+        reply = combine(question, attempts)
+        if max_new is None and reply.cut_at:
+            warn(f"the answer was cut at {reply.cut_at} tokens; raise max_new for a longer one")
+        return reply
 
     def chain(self, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Manifest]:
         """Several windows in one context, read one behind the other: the prefix's block, then one for each."""

@@ -55,7 +55,7 @@ def search_documents(
     votes: bool = False,
     rerank_from: int = 0,
     embed: Embeddings | Embedder | Embed | None = None,
-    max_new: int = 48,
+    max_new: int | None = None,
     name: str = "search_documents",
     description: str | None = None,
 ) -> StructuredTool:
@@ -65,7 +65,8 @@ def search_documents(
     documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do and no model reads.
     With ``ask`` the memory's own model answers from up to ``k`` windows, each grafted by itself, and the agent reads a
     sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
-    heading, start, stop, verified, origin; or None), ``votes``, and ``documents``, the windows that were tried.
+    heading, start, stop, verified, origin; or None), ``votes``, ``cut_at`` (tokens, 0 for a whole answer) and
+    ``documents``, the windows that were tried.
     ``votes`` and ``max_new`` are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
 
     ``description`` is what the agent's model is told; name in it what the documents are about. Raises UsageError; the
@@ -86,7 +87,7 @@ def search_documents(
     retriever = AgentKVRetriever(corpus=corpus, k=k, rerank_from=rerank_from, embed=embed)
     if ask and isinstance(corpus, Shelf):
         raise UsageError("asking takes a model: pass a Corpus instead of a Shelf")
-    if max_new < 1:
+    if max_new is not None and max_new < 1:
         raise UsageError(f"max_new must be at least 1, not {max_new}")
 
     def run(query: str, cancellation: Cancellation) -> Result:
@@ -147,6 +148,7 @@ def _replied(reply: Reply) -> Result:
         "answer": reply.answer,
         "evidence": None if reply.evidence is None else asdict(reply.evidence),
         "votes": reply.votes,
+        "cut_at": reply.cut_at,
         "documents": tried,
     }
     if not tried:
@@ -154,7 +156,8 @@ def _replied(reply: Reply) -> Result:
     if reply.answer is None or reply.evidence is None:
         places = "; ".join(_place(one.metadata, one.metadata["headings"]) for one in tried)
         return f"The documents do not state it in the passages that were read: {places}.", artifact
-    return f"{reply.answer}\n\n{_quoted(reply.evidence)}", artifact
+    cut = f" (cut at {reply.cut_at} tokens)" if reply.cut_at else ""
+    return f"{reply.answer}{cut}\n\n{_quoted(reply.evidence)}", artifact
 
 
 def _quoted(evidence: Evidence) -> str:

@@ -111,6 +111,23 @@ def test_a_model_is_held_to_a_bare_call_likewise(smollm2: Engine) -> None:
     assert [text for text in NEITHER if accepts(smollm2, grammar, text)] == []
 
 
+def test_an_answer_is_never_empty_whether_it_may_call_or_not() -> None:
+    free = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted(TOOLS))
+    assert free is not None
+    for grammar in (free, no_calls(GENERIC)):
+        assert not matches(grammar, "")
+        assert [text for text in ("a", "\n <", "<tool", "\n\nIt is 3.") if not matches(grammar, text)] == []
+    assert not matches(no_calls(GENERIC), " \n")
+    assert not matches(no_calls(GENERIC), "\n" + call("noargs", "{}"))
+
+
+def test_a_nullable_argument_may_be_null() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "nullable": True}}, "required": ["x"]}
+    grammar = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted({}, schema=schema))
+    assert grammar is not None
+    assert [matches(grammar, text) for text in ('{"x": null}', '{"x": "a"}', '{"x": 1}')] == [True, True, False]
+
+
 @pytest.mark.model
 def test_a_model_may_be_made_to_call_once_or_not_at_all(smollm2: Engine) -> None:
     must = grammar_for(smollm2, GENERIC, Wanted(TOOLS, must_call=True, many=False))
@@ -120,6 +137,7 @@ def test_a_model_may_be_made_to_call_once_or_not_at_all(smollm2: Engine) -> None
     never = no_calls(GENERIC)
     assert accepts(smollm2, never, "xy <tool_cal <tool_calling")
     assert not accepts(smollm2, never, "a " + call("noargs", "{}"))
+    assert not accepts(smollm2, never, "")
     either = grammar_for(smollm2, GENERIC, Wanted(TOOLS, schema=ADD))
     assert accepts(smollm2, either, '{"a": 1}')
     assert accepts(smollm2, either, call("noargs", "{}"))

@@ -116,9 +116,8 @@ def _show(reply: Reply) -> None:
         say()
         say(f'"{reply.evidence.quote}"')
         say(_place(reply.evidence))
-        for attempt in reply.attempts:
-            if attempt.evidence is reply.evidence and attempt.cut_at:
-                tell(cut(attempt.cut_at))
+    if reply.cut_at:
+        tell(cut(reply.cut_at))
     for attempt in reply.attempts:
         tell(_about(attempt), dim=True)
 
