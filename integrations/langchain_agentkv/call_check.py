@@ -7,8 +7,8 @@ LangChain's tools do, and tell the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from agentkv.engine.calls import BrokenCall
@@ -42,27 +42,23 @@ class CallCheck:
     repeats: Repeats = field(default_factory=Repeats)
 
     @classmethod
-    def of(cls, settings: CallSettings, form: CallForm, repeats: Repeats) -> Self:
-        """The check of a turn with these settings."""
-        return cls(form, tools.callable_tools(settings), tools.many(settings), repeats)
-
-    def for_none(self) -> Self:
-        """The check where the model was asked for words."""
-        return replace(self, tools={})
+    def of(cls, settings: CallSettings, form: CallForm, repeats: Repeats, barred: Container[str] = ()) -> Self:
+        """The check of a turn with these settings, in which ``barred`` tools may not be called."""
+        return cls(form, tools.callable_tools(settings, barred), tools.many(settings), repeats)
 
     def of_call(self, said: ToolCall | BrokenCall, called: bool) -> Verdict:
         """What becomes of a call; ``called``: whether another one was given out before."""
-        if isinstance(said, BrokenCall):
-            return Verdict(said, left_out=not self.tools)
-        if not self.tools:
+        if not self.tools:  # nothing but words was asked for
             return Verdict(said, left_out=True)
+        if isinstance(said, BrokenCall):
+            return Verdict(said)
+        if self.repeats.holds(said.name, said.arguments):
+            note = f"the model called {said.name!r} again with the same arguments, though it has the result; left out"
+            return Verdict(said, note=note, left_out=True, is_repeat=True)
         fault = self._fault(said)
         if fault:
             note = f"{fault}; the call is in invalid_tool_calls"
             return Verdict(BrokenCall(self.form.text([said]), said.name), fault, note)
-        if self.repeats.holds(said.name, said.arguments):
-            note = f"the model called {said.name!r} again with the same arguments, though it has the result; left out"
-            return Verdict(said, note=note, left_out=True, is_repeat=True)
         if called and not self.many:
             note = f"a second call, of {said.name!r}, was left out: pass parallel_tool_calls=True to allow several"
             return Verdict(said, note=note, left_out=True)

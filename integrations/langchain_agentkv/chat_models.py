@@ -79,8 +79,8 @@ class ChatAgentKV(BaseChatModel):
 
     An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches. A
     call that was cut, that names no tool or lacks a required argument is in ``invalid_tool_calls``, as written. A call
-    that has its result already is not made again: the model has to answer in words. An answer that may hold calls is
-    never empty; where the model says nothing, a text in square brackets says why.
+    that has its result already is not offered again: the model answers in words, or calls another tool. An answer that
+    may hold calls is never empty; where the model says nothing, a text in square brackets says why.
 
     A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.engine.shared.NotPicklable`.
 

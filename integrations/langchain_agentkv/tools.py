@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from langchain_core.tools import BaseTool
@@ -83,35 +83,30 @@ def bare_callable(settings: CallSettings) -> list[str]:
     return names if chosen(settings.tool_choice, names) == _AUTO and answer_schema(settings) is None else []
 
 
-def grammar(engine: Engine, form: CallForm, settings: CallSettings) -> str | None:
-    """The grammar of what is asked for; None where any text will do. Raises UsageError for two tools of one name."""
+def grammar(engine: Engine, form: CallForm, settings: CallSettings, barred: Container[str] = ()) -> str | None:
+    """The grammar of what is asked for; None where any text will do. Raises UsageError for two tools of one name.
+
+    ``barred``: tools that are taught, and may not be called now. Where that leaves none, no call has to be made.
+    """
     names = _names(settings)
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two tools are called {name!r}: a call could not be told apart")
     schema = answer_schema(settings)
-    choice = chosen(settings.tool_choice, names)
-    if settings.tools and choice == _NO and schema is None:
+    allowed = callable_tools(settings, barred)
+    if settings.tools and not allowed and schema is None:
         return no_calls(form)
-    return grammar_for(
-        engine,
-        form,
-        Wanted(
-            callable_tools(settings),
-            must_call=choice not in (_AUTO, _NO),
-            many=many(settings),
-            schema=schema,
-        ),
-    )
+    must_call = bool(allowed) and chosen(settings.tool_choice, names) != _AUTO
+    return grammar_for(engine, form, Wanted(allowed, must_call=must_call, many=many(settings), schema=schema))
 
 
-def callable_tools(settings: CallSettings) -> dict[str, dict[str, Any]]:
+def callable_tools(settings: CallSettings, barred: Container[str] = ()) -> dict[str, dict[str, Any]]:
     """The tools that an answer may call, by name, with the JSON schema of their arguments."""
     choice = chosen(settings.tool_choice, _names(settings))
     return {
-        tool["function"]["name"]: tool["function"].get("parameters") or {"type": "object", "properties": {}}
+        name: tool["function"].get("parameters") or {"type": "object", "properties": {}}
         for tool in settings.tools
-        if choice in (_AUTO, _ANY, tool["function"]["name"])
+        if (name := tool["function"]["name"]) not in barred and choice in (_AUTO, _ANY, name)
     }
 
 
@@ -120,11 +115,6 @@ def many(settings: CallSettings) -> bool:
     choice = chosen(settings.tool_choice, _names(settings))
     given = settings.parallel_tool_calls
     return choice in (_AUTO, _ANY) and (choice == _AUTO if given is None else given)
-
-
-def in_words(settings: CallSettings) -> CallSettings:
-    """The same, but with no call."""
-    return settings.model_copy(update={"tool_choice": _NO})
 
 
 def answer_schema(settings: CallSettings) -> Mapping[str, Any] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -80,12 +80,12 @@ class Request:
     def _run(self, cancellation: Cancellation) -> Generator[Item, None, None]:
         memory, wanted = self.memory, self.settings
         routed = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
-        parts = _Parts(self._call_id, CallCheck.of(wanted, memory.call_form, self.conversation.repeats))
-        turn = yield from self._turn(wanted, routed, parts, cancellation)
-        if parts.repeated and not parts.called:
-            parts.in_words()
-            again = yield from self._turn(tools.in_words(wanted), routed, parts, cancellation)
-            turn = _joined(turn, again)
+        parts = _Parts(self._call_id, self._check())
+        turn = yield from self._turn(routed, parts, (), cancellation)
+        if parts.repeated and not parts.called:  # once more, and what was called again is not offered
+            barred = frozenset(parts.repeated)
+            parts.begin_again(self._check(barred))
+            turn = _joined(turn, (yield from self._turn(routed, parts, barred, cancellation)))
         if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
             parts.notes += [] if parts.notes or turn.finish == "length" else [_NOTHING]
             yield Placeholder(self._no_answer(turn, parts))
@@ -95,20 +95,23 @@ class Request:
         decision = routed or wanted.decision or turn.decision
         yield turn.model_copy(update={"decision": decision, "notes": (*notes, *turn.notes)})
 
+    def _check(self, barred: Container[str] = ()) -> CallCheck:
+        return CallCheck.of(self.settings, self.memory.call_form, self.conversation.repeats, barred)
+
     def _turn(
-        self, wanted: CallSettings, routed: Decision | None, parts: _Parts, cancellation: Cancellation
+        self, routed: Decision | None, parts: _Parts, barred: Container[str], cancellation: Cancellation
     ) -> Generator[Item, None, Turn]:
-        """One answer of the model's, read into ``parts``; returns its record."""
-        memory = self.memory
+        """One answer of the model's, which may not call ``barred`` tools, read into ``parts``; returns its record."""
+        memory, wanted = self.memory, self.settings
         form = memory.call_form
-        reader = CallReader(form, tools.bare_callable(self.settings)) if tools.calls_wanted(self.settings) else None
+        reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
         pieces = memory.stream(
             self.conversation.messages,
             skill=wanted.skill if routed is None else routed.pick,
             max_new=wanted.max_new,
             sampling=wanted.sampling,
             stop=wanted.stop,
-            grammar=tools.grammar(memory.engine, form, wanted),
+            grammar=tools.grammar(memory.engine, form, wanted, barred),
             cancellation=cancellation,
             system=system_text(memory, self.conversation.system, tools.answer_teaching(wanted)),
             tools=wanted.tools,
@@ -218,7 +221,7 @@ class _Parts:
     def __init__(self, call_id: Callable[[int], str], check: CallCheck) -> None:
         self._call_id, self._check, self._calls = call_id, check, 0
         self._begun, self._held = False, ""
-        self.called, self.repeated, self.notes = False, False, list[str]()
+        self.called, self.repeated, self.notes = False, set[str](), list[str]()
         self.broken: BrokenCall | None = None
         self.fault = ""
 
@@ -227,10 +230,10 @@ class _Parts:
         """Whether there is neither text nor a call that can be made."""
         return not (self._begun or self.called)
 
-    def in_words(self) -> None:
-        """From now on the model was asked for words: they stand apart from what it said before, and no call counts."""
+    def begin_again(self, check: CallCheck) -> None:
+        """What comes from now on is of another answer, under another check; its text stands apart."""
         self._held = "\n\n" if self._begun else ""
-        self._check = self._check.for_none()
+        self._check = check
 
     def items(self, parts: Iterable[Part]) -> Generator[Item, None, None]:
         """What may be shown now."""
@@ -247,7 +250,7 @@ class _Parts:
         if verdict.note and verdict.note not in self.notes:
             self.notes.append(verdict.note)
         if verdict.left_out:
-            self.repeated = self.repeated or verdict.is_repeat
+            self.repeated |= {said.name} if verdict.is_repeat and said.name else set()
             return None
         number, self._calls = self._calls, self._calls + 1
         if isinstance(verdict.said, ToolCall):

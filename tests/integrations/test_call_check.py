@@ -174,6 +174,31 @@ def test_an_agent_that_calls_again_is_asked_for_words(tmp_path: Path) -> None:
     assert "".join(chunk.text for chunk, _ in streamed if chunk.type.startswith("AI")).endswith("It is 3.")
 
 
+@pytest.mark.parametrize("choice", ["auto", "any"])
+def test_the_other_tools_are_still_offered_in_place_of_a_repetition(tmp_path: Path, choice: str) -> None:
+    asked: list[str] = []
+
+    def says(prompt: str) -> str:
+        return GENERIC.text([MUL if asked and "call-1" not in asked[-1] else ADD])
+
+    memory = AgentMemory(tmp_path / "store", FakeEngine(replies=says, keeps_grammar=True))
+    original = memory.stream
+
+    def listening(*said: Any, **how: Any) -> Any:
+        asked.append(how["grammar"])
+        return original(*said, **how)
+
+    memory.stream = listening  # type: ignore[method-assign]
+    chat = ChatAgentKV(memory=memory, skill=None, keep=False).bind_tools([add, mul], tool_choice=choice)
+    with pytest.warns(AgentKVWarning, match="again with the same arguments"):
+        answer = chat.invoke([HumanMessage("?"), *step(1, "add", {"a": 1, "b": 2}, "3")])
+    assert [call["name"] for call in answer.tool_calls] == ["mul"]
+    assert len(asked) == 2
+    assert '"mul' in asked[1]
+    assert "call-1" in asked[0]
+    assert "call-1" not in asked[1]
+
+
 @pytest.mark.parametrize("again", [GENERIC.text([ADD]), '{"name": "add", "arguments": {"b": 2, "a": 1}}', "", " \n"])
 def test_the_last_message_of_an_agent_is_never_empty(tmp_path: Path, again: str) -> None:
     chat = talking(tmp_path, lambda prompt: again if "<tool_response>" in prompt else GENERIC.text([ADD]))
