@@ -23,7 +23,6 @@ from agentkv.engine.base import Cancellation, Engine, Sampling
 from agentkv.engine.embed import Embedder, open_embedder
 from agentkv.engine.generate import check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
-from agentkv.engine.shared import Shared
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256
@@ -35,6 +34,7 @@ from agentkv.router.learn import Learned
 from agentkv.router.log import DecisionLog
 from agentkv.router.routing import Pick, Progress, Routing, Within
 from agentkv.router.weights import LOSE
+from agentkv.shared import Shared
 from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
 from agentkv.threads import Thread

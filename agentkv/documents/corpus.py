@@ -18,11 +18,11 @@ from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
-from agentkv.engine.shared import Shared
 from agentkv.errors import UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
 from agentkv.notices import warn
 from agentkv.records import Manifest
+from agentkv.shared import Shared
 
 Keep = Literal["eager", "lazy", "top"]
 

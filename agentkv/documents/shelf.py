@@ -21,6 +21,7 @@ from agentkv.documents.records import (
 )
 from agentkv.errors import CorruptBlock, StaleDocument, StoreError, UnknownCorpus, UsageError
 from agentkv.hashing import sha256
+from agentkv.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store import corpora
 from agentkv.store.catalog import BlockStore
@@ -30,7 +31,7 @@ from agentkv.store.recordfiles import RecordFiles
 _READABLES = 8
 
 
-class Shelf:
+class Shelf(Shared):
     """One corpus in ``store``. ``key``: see :func:`agentkv.documents.records.corpus_key`."""
 
     def __init__(self, store: BlockStore, key: str) -> None:

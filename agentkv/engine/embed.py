@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from agentkv.errors import EngineClosed, ModelUnreadable, UsageError
 from agentkv.hashing import tagged_digest
+from agentkv.shared import Shared
 
 Vectors = NDArray[np.float32]
 """Shape (texts, dimensions); rows of length 1, or of zeros for a text without content."""
@@ -38,7 +39,7 @@ class Embedder(Protocol):
         ...
 
 
-class LlamaEmbedder:
+class LlamaEmbedder(Shared):
     """A GGUF embedding model on llama.cpp's CPU threads; calls wait for one another. Use it as a context manager."""
 
     def __init__(self, path: Path, *, name: str, sha256: str, threads: int | None = None) -> None:

@@ -21,9 +21,9 @@ from agentkv._version import __version__
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
 from agentkv.engine.generate import check_ids, check_window, log_probability
-from agentkv.engine.shared import Shared
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
 from agentkv.records import Fingerprint, Planes, Section, StateLayout
+from agentkv.shared import Shared
 
 BOS, START, END, ANSWER = 256, 257, 258, 259
 N_VOCAB = 260

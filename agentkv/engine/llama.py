@@ -43,10 +43,10 @@ from agentkv.engine.native import clear_log, is_flag_set, last_log, pointer_to, 
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.sequence import SequenceSetter
 from agentkv.engine.settings import KV_TYPES, EngineSettings
-from agentkv.engine.shared import Shared
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.hashing import file_sha256
 from agentkv.records import Fingerprint, StateLayout
+from agentkv.shared import Shared
 
 _DEFAULT_WINDOW = 8192
 _SCORE_CHUNK = 64

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine
-from agentkv.engine.shared import Shared
 from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
 from agentkv.records import NamedBlock
+from agentkv.shared import Shared
 from agentkv.skills.evictions import Evictions
 from agentkv.skills.inventory import Inventory
 from agentkv.skills.manual import FILE_NAMES, Manual, name_key

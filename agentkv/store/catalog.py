@@ -22,6 +22,7 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SegmentRef, SelfTest
+from agentkv.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
 from agentkv.store import format as formats
@@ -71,7 +72,7 @@ class Sizes:
         return self.own_stored + self.shared_stored
 
 
-class BlockStore(Bounded):
+class BlockStore(Shared, Bounded):
     """Blocks in a directory. A miss is a return value; a fault is a StoreError.
 
     ``codec`` (``planes``, ``zstd``, ``raw``) and ``level`` (1 to 19) are for new segments. ``verify`` is

@@ -82,7 +82,7 @@ class ChatAgentKV(BaseChatModel):
     that has its result already is not offered again: the model answers in words, or calls another tool. An answer that
     may hold calls is never empty; where the model says nothing, a text in square brackets says why.
 
-    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.engine.shared.NotPicklable`.
+    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.shared.NotPicklable`.
 
     Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
     ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises

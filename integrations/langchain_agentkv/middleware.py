@@ -29,10 +29,10 @@ from langchain_core.runnables.config import run_in_executor
 from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
-from agentkv.engine.shared import Shared
 from agentkv.errors import InvalidManual, UsageError
 from agentkv.hashing import sha256
 from agentkv.records import Decision
+from agentkv.shared import Shared
 from agentkv.skills.manual import load_manual
 from agentkv.skills.report import Broken, SyncReport
 from langchain_agentkv.chat_models import ChatAgentKV

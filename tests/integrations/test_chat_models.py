@@ -22,9 +22,9 @@ from langchain_core.runnables import ConfigurableField, RunnablePassthrough
 
 from agentkv import AgentKVWarning, AgentMemory
 from agentkv.engine.prompt import Message
-from agentkv.engine.shared import NotPicklable
 from agentkv.errors import UnknownSkill, UsageError, WindowOverflow
 from agentkv.memory import Pick
+from agentkv.shared import NotPicklable
 from tests.integrations.chatting import digest
 
 # --- an answer ------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_a_copy_shares_the_memory_and_pickling_says_why_not(chat: ChatAgentKV, m
     assert chat.max_new is None
     for bound in (chat.bind(max_new=3), chat.with_config(tags=["a"]), chat.with_retry()):
         assert copy.deepcopy(bound).bound.memory is memory  # type: ignore[attr-defined]
-    with pytest.raises(NotPicklable, match="AgentMemory cannot be pickled: it holds an open model"):
+    with pytest.raises(NotPicklable, match="AgentMemory cannot be pickled: it holds an open"):
         pickle.dumps(chat)
 
 

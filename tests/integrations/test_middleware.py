@@ -25,9 +25,9 @@ from langchain_core.outputs import ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.engine.shared import NotPicklable
 from agentkv.errors import UsageError
 from agentkv.router.base import Classification
+from agentkv.shared import NotPicklable
 
 
 class Echo:

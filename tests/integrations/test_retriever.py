@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,14 @@ class TestWithoutModel(Standard):
     def _corpus(self, corpus: Corpus) -> None:
         corpus.memory.close()
         self.corpus = find_shelf(BlockStore(corpus.memory.store.root), "documents")
+
+
+def test_a_copy_shares_the_corpus_or_the_shelf_s_store(corpus: Corpus) -> None:
+    retriever = AgentKVRetriever(corpus=corpus, k=1)
+    assert copy.deepcopy(retriever).corpus is corpus
+    shelf = AgentKVRetriever(corpus=find_shelf(corpus.memory.store, "documents"), k=1)
+    question = "How long are returns accepted?"
+    assert copy.deepcopy(shelf).invoke(question) == shelf.invoke(question) == retriever.invoke(question)
 
 
 def test_a_document_says_where_it_stands(corpus: Corpus, tmp_path: Path) -> None:

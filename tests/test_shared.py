@@ -12,12 +12,13 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine, SkillLibrary
 from agentkv.documents import Corpus
-from agentkv.engine.shared import NotPicklable
-from agentkv.errors import EngineError
+from agentkv.errors import AgentKVError
+from agentkv.shared import NotPicklable
 
 MAKERS: dict[str, Callable[[AgentMemory, Path], Any]] = {
     "FakeEngine": lambda memory, _: memory.engine,
     "AgentMemory": lambda memory, _: memory,
+    "BlockStore": lambda memory, _: memory.store,
     "Corpus": lambda memory, _: Corpus(memory, window=256, overlap=0),
     "SkillLibrary": lambda memory, folder: SkillLibrary(memory, folder),
 }
@@ -31,4 +32,4 @@ def test_a_copy_is_the_same_and_pickling_says_why_not(tmp_path: Path, name: str)
         with pytest.raises(NotPicklable, match=f"{name} cannot be pickled: .* open a new {name} there") as refused:
             pickle.dumps(held, protocol)
     assert isinstance(refused.value, TypeError)
-    assert isinstance(refused.value, EngineError)
+    assert isinstance(refused.value, AgentKVError)

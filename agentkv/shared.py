@@ -1,4 +1,4 @@
-"""What holds an open model: a copy is the same object, and pickling is refused in words.
+"""What holds an open model or store: a copy is the same object, and pickling is refused in words.
 
 Frameworks copy what they hold (``copy.deepcopy`` of a chat model, ``model_copy(deep=True)``); two copies of a loaded
 model, its locks and its context would be two models, or fail somewhere below. Knows nothing of what is held.
@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self, SupportsIndex
 
-from agentkv.errors import EngineError
+from agentkv.errors import AgentKVError
 
 
-class NotPicklable(EngineError, TypeError):
-    """Something that holds an open model was pickled; a TypeError too, as for whatever cannot be pickled."""
+class NotPicklable(AgentKVError, TypeError):
+    """Something that holds an open model or store was pickled; a TypeError too, as for whatever cannot be pickled."""
 
     exit_code = 27
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} cannot be pickled: it holds an open model with its locks and files. Pass the store's folder and "
-            f"the model's name to the other process, and open a new {what} there from them."
+            f"{what} cannot be pickled: it holds an open model or store, with locks and files. Pass the store's folder "
+            f"and the model's name to the other process, and open a new {what} there from them."
         )
         self.what = what
 
 
 class Shared:
-    """Mixed into what holds an open model: ``copy`` and ``deepcopy`` give the object itself."""
+    """Mixed into what holds an open model or store: ``copy`` and ``deepcopy`` give the object itself."""
 
     def __copy__(self) -> Self:
         return self
