@@ -136,14 +136,17 @@ def words(text: str) -> list[str]:
     return [*_pieces(plain.casefold()), *_beside(text, plain)]
 
 
-def indexed(text: str) -> str:
-    """The text for a table of FTS5 with ``TOKENIZER``: every word that :func:`words` gives of it, and characters of
-    scripts without blanks each by itself too, so that a question of one character finds them.
+def indexed(text: str, *, is_english: bool | None = None) -> str:
+    """The text for a table of FTS5 with ``TOKENIZER``: every word that :func:`words` gives of it; :func:`beginnings`,
+    unless it is English, whose endings the tokenizer knows; and characters of scripts without blanks each by itself
+    too, so that a question of one character finds them. ``is_english``: of a short text, that of what it belongs to.
     """
     plain = folded(text)
     beside = _beside(text, plain)
+    if not (seems_english(plain) if is_english is None else is_english):
+        beside += _beginnings(_pieces(plain.casefold()))
     if not plain.isascii():
-        beside = itertools.chain(beside, _single(plain))
+        beside += _single(plain)
         plain = _BEYOND_ASCII.sub(lambda run: " ".join(_pieces(run[0].casefold())), plain)
     return f"{plain}\n{' '.join(beside)}"
 
@@ -152,6 +155,17 @@ def terms(question: str) -> list[str]:
     """The words of a question that search goes by, each once; the stop words only where there is nothing else."""
     found = list(dict.fromkeys(words(question)))
     return [word for word in found if word not in STOP_WORDS] or found
+
+
+def looked_for(question: str) -> list[str]:
+    """What is looked for in what :func:`indexed` gave: :func:`terms` of a question, then the beginnings of its words."""
+    return [*terms(question), *dict.fromkeys(_beginnings(word for word in stream(question) if word not in STOP_WORDS))]
+
+
+def seems_english(text: str) -> bool:
+    """Whether at least one in twelve words at its beginning is one that only English has so often."""
+    head = text[:_HEAD]
+    return 12 * len(_ENGLISH.findall(head)) >= len(head.split())
 
 
 def quoted(word: str) -> str:
@@ -188,6 +202,42 @@ def _single(plain: str) -> Iterator[str]:
         for piece in _PIECE.finditer(run[0]):
             if piece.lastgroup == "pairs":
                 yield from _CHARACTER.findall(piece[0])
+
+
+# --- beginnings -------------------------------------------------------------------------------------
+
+_HEAD = 2000
+_ENGLISH = re.compile(r"\b(?:the|and|of|is|are|with|that|this|which|from|you|be|not|when|it|if)\b", re.IGNORECASE)
+_ENDED = "…"
+"""Marks a beginning, so that it is no word."""
+_LETTERS_ONLY = regex.compile(r"[\p{L}\p{M}]{4,}")
+_PAIRED = regex.compile(rf"[{_NO_BLANKS}\p{{Hangul}}]", regex.V1)
+_HEBREW, _ARABIC = re.compile(r"[והבלכמש](?=[א-ת]{3})"), re.compile(r"[وف]?[بكل]?(?:ال|لل)?(?=[ء-ي]{3})")
+
+
+def _beginnings(found: Iterable[str]) -> list[str]:
+    """The first letters of each word, by which its other forms are found: six, of a shorter word all but the last.
+
+    Measured on ``tests/benchmarks/languages.jsonl`` beside Snowball's stemmers, which find no more and have to be told
+    the language. Hebrew's and Arabic's articles and prepositions, which are written onto the word, are taken off.
+    """
+    begun = []
+    for word in found:
+        if _LETTERS_ONLY.fullmatch(word) and not _PAIRED.search(word):
+            begun += [f"{one[: min(6, len(one) - 1)]}{_ENDED}" for one in _bare(word)]
+    return begun
+
+
+def _bare(word: str) -> list[str]:
+    bare = [word]
+    if "א" <= word[0] <= "ת":
+        while len(bare) < 3 and _HEBREW.match(bare[-1]):
+            bare.append(bare[-1][1:])
+    elif "ء" <= word[0] <= "ي":
+        end = _ARABIC.match(word)
+        if end is not None and end[0]:
+            bare.append(word[end.end() :])
+    return bare
 
 
 # --- parts and wholes -----------------------------------------------------------------------------

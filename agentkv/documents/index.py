@@ -15,6 +15,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from agentkv.documents.indexfile import IndexFile
@@ -23,7 +24,7 @@ from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
 from agentkv.hashing import sha256
-from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, quoted, stream, terms
+from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_english, stream, terms
 
 VERSION = 3
 """Of the file: raised too when ``text.VERSION`` is, since the words that stand in it are others then."""
@@ -92,9 +93,8 @@ def names_of(question: str) -> list[str]:
 
 def match_expression(question: str, *, pairs: bool = True) -> str:
     """The question as an FTS5 query: any of its words, and ``pairs`` of neighbours as phrases; nothing is syntax."""
-    wanted = terms(question)
-    phrases = [f"{first} {second}" for first, second in itertools.pairwise(wanted)] if pairs else []
-    return " OR ".join(map(quoted, (*wanted, *phrases)))
+    phrases = [f"{first} {second}" for first, second in itertools.pairwise(terms(question))] if pairs else []
+    return " OR ".join(map(quoted, (*looked_for(question), *phrases)))
 
 
 def fused(
@@ -234,14 +234,15 @@ class Index:
         return None if row is None else str(row[0])
 
     def _put(self, key: str, digest: str, record: DocumentRecord) -> None:
-        document, path = self._shelf.readable(record), indexed(Path(record.path).with_suffix("").as_posix())
+        document, path = self._shelf.readable(record), Path(record.path).with_suffix("").as_posix()
         with self._file.transaction():
             self._drop_rows(key)
             cursor = self._db.execute("INSERT INTO files (key, digest) VALUES (?, ?)", (key, digest))
             for number, (headings, body) in enumerate(window_texts(record, document)):
                 row = self._db.execute("INSERT INTO windows (file, number) VALUES (?, ?)", (cursor.lastrowid, number))
-                passages = [indexed(passage) for passage in passages_of(body)]
-                values = row.lastrowid, path, indexed(headings), "\n".join(passages)
+                of = partial(indexed, is_english=seems_english(body))
+                passages = [of(passage) for passage in passages_of(body)]
+                values = row.lastrowid, of(path), of(headings), "\n".join(passages)
                 self._db.execute("INSERT INTO words (rowid, path, headings, body) VALUES (?, ?, ?, ?)", values)
                 for passage in passages:
                     part = self._db.execute("INSERT INTO passages (window) VALUES (?)", (row.lastrowid,))

@@ -33,7 +33,7 @@ _NO_BLANKS = re.compile(
     " ([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]) "
 )
 """What the first version set apart by blanks in the text that it kept."""
-_MAX_WORDS = 200
+_MAX_WORDS = 400
 _FLOAT = np.dtype("<f4")
 
 Vector = Sequence[float]
@@ -105,7 +105,7 @@ class Ranking:
 
 def _by_words(connection: sqlite3.Connection, query: str, among: Among, limit: int) -> dict[int, float]:
     # Each word in quotes, so that none is taken for one of FTS5's operators.
-    wanted = text.terms(query)[:_MAX_WORDS]
+    wanted = text.looked_for(query)[:_MAX_WORDS]
     if not wanted:
         return {}
     where, bounds = among
