@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentkv.documents.brief import NOTHING, said_in_a_line
-from agentkv.documents.index import query_terms
 from agentkv.documents.locate import Hit
 from agentkv.documents.quote import NOT_STATED, Sentence, choose, is_grounded, normalised, sentences, shares_of
 from agentkv.documents.readable import readable
@@ -31,6 +30,7 @@ from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import LEAST_NEW, room
 from agentkv.records import TokenCounts
+from agentkv.text import folded, terms
 
 SHARED_WORDS = 12.0
 """Nats for a sentence that holds all words of the question, in proportion for one that holds some; for the draft's
@@ -197,13 +197,13 @@ def _is_stated(draft: str, question: str, hits: Sequence[Hit], freely: bool) -> 
     if _NOT_STATED.search(draft):
         return False
     return not freely or (
-        bool(draft) and is_grounded(query_terms(draft), query_terms(question), "\n".join(hit.text for hit in hits))
+        bool(draft) and is_grounded(terms(draft), terms(question), "\n".join(hit.text for hit in hits))
     )
 
 
 def _bonus(question: str, draft: str, quotable: Sequence[Sentence], nats: float, of_draft: float) -> list[float]:
     """A start for sentences that share words of the question, and of the draft, which count ``of_draft`` times."""
-    asked, said = (shares_of(query_terms(text), [item.text for item in quotable]) for text in (question, draft))
+    asked, said = (shares_of(terms(text), [item.text for item in quotable]) for text in (question, draft))
     return [nats * (one + of_draft * other) for one, other in zip(asked, said, strict=True)]
 
 
@@ -255,4 +255,4 @@ def combine(question: str, attempts: Sequence[Attempt]) -> Reply:
 
 def key_of(answer: str) -> str:
     """What two answers are compared by: case, white space, articles and marks at the ends do not count."""
-    return _ARTICLES.sub("", normalised(answer).casefold().strip(" .,;:!\"'`*")).strip()
+    return _ARTICLES.sub("", normalised(folded(answer)).casefold().strip(" .,;:!\"'`*")).strip()

@@ -15,6 +15,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from agentkv.documents.indexfile import IndexFile
@@ -23,8 +24,10 @@ from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
 from agentkv.hashing import sha256
+from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_english, stream, terms
 
-VERSION = 2
+VERSION = 3
+"""Of the file: raised too when ``text.VERSION`` is, since the words that stand in it are others then."""
 RANK_CONSTANT = 60.0
 """Of reciprocal ranks: orders are fused by the sum of 1 / (this + rank)."""
 WEIGHTS = (1.0, 2.0, 1.0)
@@ -45,28 +48,19 @@ come first. BM25 alone puts windows that say another word of the question often 
 of 60 needles in 2,514 windows (the benchmark ``needles``) it has 2 first and 33 among five, so all 60 are first. On the
 34 tuned questions about PostgreSQL's and git's manuals nothing changes, 8 first and 16 among five in that corpus."""
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE files (id INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE windows (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, number INTEGER NOT NULL);
 CREATE INDEX windows_by_file ON windows (file);
-CREATE VIRTUAL TABLE words USING fts5 (path, headings, body, tokenize = "porter unicode61 remove_diacritics 2");
+CREATE VIRTUAL TABLE words USING fts5 (path, headings, body, tokenize = "{TOKENIZER}");
 CREATE TABLE passages (id INTEGER PRIMARY KEY, window INTEGER NOT NULL);
 CREATE INDEX passages_by_window ON passages (window);
-CREATE VIRTUAL TABLE passage_words USING fts5 (body, tokenize = "porter unicode61 remove_diacritics 2");
+CREATE VIRTUAL TABLE passage_words USING fts5 (body, tokenize = "{TOKENIZER}");
 """
-_WORD = re.compile(r"\w+", re.UNICODE)
+_WORD = re.compile(r"\w+")
 _PARAGRAPH = re.compile(r"\n[ \t\r]*\n")
 _IDENTIFIER = re.compile(r"[0-9_]|[a-z][A-Z]")
-_NO_SPACES = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af])")
-STOP_WORDS = frozenset(
-    """
-    a about all also am an and any are as at be been but by can could did do does doing done for from get had has have
-    having he her here him his how i if in into is it its just me more most much my no nor not of off on one or our out
-    over own shall she should so some such than that the their them then there these they this those to too up us use
-    used using very was we were what when where which while who whom whose why will with would you your s t
-    """.split()  # noqa: SIM905 - a list of a hundred quoted words is no better to read
-)
 
 Window = tuple[str, int]
 """A document's key, and a window's number in it."""
@@ -83,40 +77,24 @@ class Match:
     score: float
 
 
-def query_terms(question: str) -> list[str]:
-    """The words of a question that search goes by, each once; the stop words only where there is nothing else."""
-    terms = list(dict.fromkeys(word.casefold() for word in _WORD.findall(question)))
-    wanted = [term for term in terms if term not in STOP_WORDS]
-    return wanted or terms
-
-
 def names_of(question: str) -> list[str]:
     """Words that are written as names: with a capital within a sentence, or anywhere with a digit, ``_`` or a capital
     behind a small letter. Each once, small.
     """
     found = []
-    for match in _WORD.finditer(question):
-        word, before = match[0], question[: match.start()].rstrip(" \t\"'(")
+    plain = folded(question)
+    for match in _WORD.finditer(plain):
+        word, before = match[0], plain[: match.start()].rstrip(" \t\"'(")
         begins = not before or before[-1] in ".!?:\n"
         if _IDENTIFIER.search(word) or (word[0].isupper() and len(word) > 1 and not begins):
-            found.append(word.casefold())
-    return [name for name in dict.fromkeys(found) if name not in STOP_WORDS]
+            found.append(" ".join(stream(word)))
+    return [name for name in dict.fromkeys(found) if name and name not in STOP_WORDS]
 
 
 def match_expression(question: str, *, pairs: bool = True) -> str:
     """The question as an FTS5 query: any of its words, and ``pairs`` of neighbours as phrases; nothing is syntax."""
-    terms = query_terms(question)
-    phrases = [f"{first} {second}" for first, second in itertools.pairwise(terms)] if pairs else []
-    return " OR ".join(_quoted(spaced(term)) for term in (*terms, *phrases))
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""').replace("\0", " ") + '"'
-
-
-def spaced(text: str) -> str:
-    """Text with blanks around each character of scripts that write none: a word is then a phrase of characters."""
-    return _NO_SPACES.sub(r" \1 ", text)
+    phrases = [f"{first} {second}" for first, second in itertools.pairwise(terms(question))] if pairs else []
+    return " OR ".join(map(quoted, (*looked_for(question), *phrases)))
 
 
 def fused(
@@ -185,8 +163,8 @@ class Index:
     def _by_name(self, question: str, k: int) -> list[Window]:
         """Windows that hold a name of the question that is rare here."""
         most = max(_NAME_WINDOWS, int(_NAME_SHARE * self.n_windows))
-        quoted = [_quoted(spaced(name)) for name in names_of(question)]
-        rare = [name for name in quoted if 0 < self._count(name, most + 1) <= most]
+        names = [quoted(name) for name in names_of(question)]
+        rare = [name for name in names if 0 < self._count(name, most + 1) <= most]
         return self._matching(" OR ".join(rare), k) if rare else []
 
     def _count(self, expression: str, most: int) -> int:
@@ -256,18 +234,19 @@ class Index:
         return None if row is None else str(row[0])
 
     def _put(self, key: str, digest: str, record: DocumentRecord) -> None:
-        document = self._shelf.readable(record)
+        document, path = self._shelf.readable(record), Path(record.path).with_suffix("").as_posix()
         with self._file.transaction():
             self._drop_rows(key)
             cursor = self._db.execute("INSERT INTO files (key, digest) VALUES (?, ?)", (key, digest))
             for number, (headings, body) in enumerate(window_texts(record, document)):
                 row = self._db.execute("INSERT INTO windows (file, number) VALUES (?, ?)", (cursor.lastrowid, number))
-                values = row.lastrowid, spaced(_path_words(record.path)), spaced(headings), spaced(body)
+                of = partial(indexed, is_english=seems_english(body))
+                passages = [of(passage) for passage in passages_of(body)]
+                values = row.lastrowid, of(path), of(headings), "\n".join(passages)
                 self._db.execute("INSERT INTO words (rowid, path, headings, body) VALUES (?, ?, ?, ?)", values)
-                for passage in passages_of(body):
+                for passage in passages:
                     part = self._db.execute("INSERT INTO passages (window) VALUES (?)", (row.lastrowid,))
-                    values_of_part = part.lastrowid, spaced(passage)
-                    self._db.execute("INSERT INTO passage_words (rowid, body) VALUES (?, ?)", values_of_part)
+                    self._db.execute("INSERT INTO passage_words (rowid, body) VALUES (?, ?)", (part.lastrowid, passage))
 
     def _forget(self, key: str) -> None:
         with self._file.transaction():
@@ -302,10 +281,6 @@ def passages_of(text: str) -> list[str]:
             gathered = ""
         gathered += ("\n\n" if gathered else "") + paragraph
     return [part for part in (*found, gathered) if part.strip()]
-
-
-def _path_words(path: str) -> str:
-    return re.sub(r"[\W_]+", " ", Path(path).with_suffix("").as_posix())
 
 
 def digest_of(record: DocumentRecord) -> str:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from agentkv import fsio
 from agentkv.errors import StoreReadError
+from agentkv.notices import warn
 
 T = TypeVar("T")
 
@@ -83,6 +84,10 @@ class IndexFile:
             connection.execute("PRAGMA synchronous = OFF")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, self._version):
+                warn(
+                    f"the search index {self._path} is of another version of agentkv: it is made again now, from the "
+                    "sources that the store keeps; nothing has to be done."
+                )
                 raise sqlite3.DatabaseError(f"version {version}")
             if version == 0:
                 tables = f"BEGIN IMMEDIATE; {self._schema} PRAGMA user_version = {self._version}; COMMIT;"

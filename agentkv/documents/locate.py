@@ -24,6 +24,7 @@ from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
+from agentkv.text import terms
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]] | NDArray[np.floating[Any]]]
 """Vectors of texts, one each, all of one length; the first text is the question."""
@@ -31,6 +32,7 @@ Embed = Callable[[Sequence[str]], Sequence[Sequence[float]] | NDArray[np.floatin
 _POOL = 15
 """Windows, first by words, whose vectors are made for a question where they are not there."""
 _NEAR = 200
+_SHOWN = 20
 _CONSTANT = 20.0
 """On the 26 tuned questions of the benchmark ``questions`` (3,227 windows, 12,648 passages) words put the right window
 first 9 times, among three 16, among ten 20; all-MiniLM-L6-v2 alone 8, 11 and 19; fused so 11, 18 and 22. Constants of
@@ -129,6 +131,14 @@ def _nearest(question: str, hits: list[Hit], embed: Embed) -> list[Window]:
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     order = nearest_first(vectors[1:] @ vectors[0], [number for number, _ in parts])
     return [(hits[at].key, hits[at].number) for at in order]
+
+
+def nothing_found(question: str, what: str = "window") -> str:
+    """Why words found no ``what``: which words were looked for."""
+    looked_for = terms(question)
+    if not looked_for:
+        return "there is no word in the question that could be looked for"
+    return f"no {what} has any of these words: {', '.join(looked_for[:_SHOWN])}{', …' * (len(looked_for) > _SHOWN)}"
 
 
 def rerank(reader: Reader, question: str, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Hit]:

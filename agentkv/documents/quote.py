@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentkv.engine.base import Cancellation, Engine, Logits
+from agentkv.text import words
 
 NOT_STATED = "not stated"
 """What the model says where the window does not hold the answer."""
@@ -23,7 +24,7 @@ MAX_QUOTE, MIN_QUOTE = 400, 3
 """Characters of a sentence that can be quoted; longer ones are offered in parts."""
 
 _END = re.compile(
-    r"(?<=[.!?…])[)\]\"'”’]*\s+(?=[\"'“‘(\[]?[A-Z0-9`*_\u00c0-\uffff-])|(?<=[。！？])"
+    r"(?<=[.!?…])[)\]\"'”’]*\s+(?=[\"'“‘(\[]?[A-Z0-9`*_\u00c0-\uffff-])|(?<=[。！？｡।॥۔؟።၊။។։])"
     r"|\n[ \t\r]*\n|\n(?=[ \t]*[-*+•|#>])"
 )
 _ABBREVIATION = re.compile(
@@ -31,7 +32,6 @@ _ABBREVIATION = re.compile(
 )
 _CODE_LINE = re.compile(r"\n")
 _WORD = re.compile(r"\s+")
-_LETTERS = re.compile(r"\w+")
 _VERDICTS = ("yes", "no")
 _SUFFIX, _STEM = re.compile(r"(?:ings?|e[dr]s?|es|s|ly)$"), 5
 
@@ -161,18 +161,18 @@ def shares_of(wanted: Sequence[str], texts: Sequence[str]) -> list[float]:
     has no weight: of a question in other words than the text, the name that both share counts whole.
     """
     stems = [_stem(word) for word in wanted]
-    held = [{_stem(word) for word in _LETTERS.findall(text.casefold())} for text in texts]
-    holding = [sum(stem in words for words in held) for stem in stems]
+    held = [{_stem(word) for word in words(text)} for text in texts]
+    holding = [sum(stem in known for known in held) for stem in stems]
     weights = [math.log((len(texts) + 1) / (1 + count)) if count else 0.0 for count in holding]
     total = sum(weights) or 1.0
-    return [sum(w for stem, w in zip(stems, weights, strict=True) if stem in words) / total for words in held]
+    return [sum(w for stem, w in zip(stems, weights, strict=True) if stem in known) / total for known in held]
 
 
 def is_grounded(said: Sequence[str], asked: Sequence[str], text: str) -> bool:
     """Whether more than half of the words that an answer adds to its question stand in a text; true if it adds none."""
     known = {_stem(word) for word in (*asked, *_VERDICTS)}
     new = [stem for stem in map(_stem, said) if stem not in known]
-    held = {_stem(word) for word in _LETTERS.findall(text.casefold())}
+    held = {_stem(word) for word in words(text)}
     return not new or sum(stem in held for stem in new) > len(new) / 2
 
 

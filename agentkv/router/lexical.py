@@ -10,21 +10,21 @@ it on the repository's 148 labelled questions and routed 0.905 and 0.885 of them
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from agentkv.router.base import NONE, Candidate, Classification
+from agentkv.text import stream
 
 SIZES = (3, 4, 5)
 
 
 def grams(text: str) -> Counter[str]:
-    """Character n-grams of each word, with a blank at both its ends; case and punctuation aside."""
+    """Character n-grams of each word (``text.stream``), with a blank at both its ends."""
     counts: Counter[str] = Counter()
-    for word in re.findall(r"\w+", text.casefold()):
+    for word in stream(text):
         padded = f" {word} "
         for size in SIZES:
             counts.update(padded[i : i + size] for i in range(len(padded) - size + 1))
@@ -68,7 +68,7 @@ class LexicalClassifier:
     """The label nearest in words, if it is nearer than ``margin`` (a cosine). Costs no tokens."""
 
     name = "lexical"
-    version = "1"
+    version = "2"
 
     def __init__(self, margin: float = 0.05) -> None:
         self._margin = margin

@@ -9,6 +9,7 @@ is one transaction. Not guaranteed: speed over a hundred thousand items with an 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +35,8 @@ from langgraph.store.base import (
 )
 
 from agentkv import BlockStore
-from agentkv.errors import UsageError
+from agentkv.errors import StoreFull, StoreReadError, UsageError
+from agentkv.notices import warn
 from langchain_agentkv.byte_store import after_all
 from langchain_agentkv.database import Database, seal
 from langchain_agentkv.items import (
@@ -48,7 +50,7 @@ from langchain_agentkv.items import (
     is_wanted,
     listed,
 )
-from langchain_agentkv.ranking import SCHEMA, Among, Indexed, Ranking
+from langchain_agentkv.ranking import SCHEMA, Among, Indexed, Ranking, is_current, remake
 
 _SCHEMA = (
     "CREATE TABLE items (id INTEGER PRIMARY KEY, namespace BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, "
@@ -115,6 +117,7 @@ class AgentKVStore(BaseStore):
     ) -> None:
         self.ttl_config = ttl
         self._ranking = Ranking(index)
+        self._is_current = False
         self._database = Database(store, "langgraph-items.sqlite", _SCHEMA)
 
     @property
@@ -175,8 +178,11 @@ class AgentKVStore(BaseStore):
     def _run(self, batch: _Batch, documents: _Vectors, queries: _Vectors) -> list[Result]:
         now = time.time()
         read: set[int] = set()
+        if batch.queries:
+            self._renew()
         if batch.writes:
             with self._database.writing() as connection:
+                self._make_current(connection)
                 results = [self._result(connection, op, queries, now, read) for op in batch.ops]
                 _refresh(connection, read, now)
                 self._sweep(connection, now)
@@ -185,11 +191,35 @@ class AgentKVStore(BaseStore):
         with self._database.reading() as viewed:
             if viewed is None:
                 return [[] if isinstance(op, SearchOp | ListNamespacesOp) else None for op in batch.ops]
+            if batch.queries and not self._is_current:  # it cannot be written, so it stays as it is
+                remake(viewed, temporarily=True)
             results = [self._result(viewed, op, queries, now, read) for op in batch.ops]
         if read:
             with self._database.writing() as connection:
                 _refresh(connection, read, now)
         return results
+
+    def _renew(self) -> None:
+        """Before a search: make the words again if an earlier version made them and the file can be written."""
+        if self._is_current:
+            return
+        with self._database.reading() as viewed:
+            if viewed is None:
+                return
+            self._is_current = is_current(viewed)
+        if not self._is_current:
+            with contextlib.suppress(StoreReadError, StoreFull):
+                with self._database.writing() as connection:
+                    self._make_current(connection)
+                self._is_current = True
+
+    def _make_current(self, connection: sqlite3.Connection) -> None:
+        if not self._is_current and not is_current(connection):
+            remake(connection)
+            warn(
+                f"the words by which the items in {self.path} are found were made by an earlier version of agentkv: they "
+                "are made again now; nothing has to be done."
+            )
 
     def _result(self, connection: sqlite3.Connection, op: Op, queries: _Vectors, now: float, read: set[int]) -> Result:
         """What an operation gives; numbers of items whose time is to begin anew go to ``read``."""

@@ -1,9 +1,10 @@
 """Which of an agent's items a query means: BM25 over words (SQLite's FTS5), or the cosine of embeddings.
 
 Knows two tables beside the items', ``words`` and ``vectors``, by item number. What is indexed is text at the paths of
-the store's ``fields``, or of the item's own ``index``. Words are compared without case and accents; scripts that are
-written without blanks are compared by the character. Not guaranteed: meaning, by BM25; nor that vectors of an earlier
-embedding function are comparable, unless they have another length, when they are left out.
+the store's ``fields``, or of the item's own ``index``; ``words`` keeps that text and, made of it by
+:mod:`agentkv.text`, the words by which it is found. Where they were made by an earlier version they are made again from
+the text. Not guaranteed: meaning, by BM25; nor that vectors of an earlier embedding function are comparable, unless they
+have another length, when they are left out.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ from typing import Any, Literal
 import numpy as np
 from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_path
 
+from agentkv import text
 from agentkv.errors import UsageError
 
+_WORDS = f"CREATE VIRTUAL TABLE words USING fts5(text UNINDEXED, terms_{text.VERSION}, tokenize = '{text.TOKENIZER}')"
+_PUT_WORDS = f"INSERT INTO words (rowid, text, terms_{text.VERSION}) VALUES (?, ?, ?)"
 SCHEMA = (
-    "CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'unicode61 remove_diacritics 2')",
+    _WORDS,
     "CREATE TABLE vectors (item INTEGER NOT NULL REFERENCES items ON DELETE CASCADE, vector BLOB NOT NULL)",
     "CREATE INDEX vectors_by_item ON vectors (item)",
 )
 _NO_BLANKS = re.compile(
-    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])"
+    " ([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]) "
 )
-_MAX_WORDS = 200
+"""What the first version set apart by blanks in the text that it kept."""
+_MAX_WORDS = 400
 _FLOAT = np.dtype("<f4")
 
 Vector = Sequence[float]
@@ -74,7 +79,7 @@ class Ranking:
         """Make an item's words and vectors those given."""
         self.forget(connection, [item])
         if words:
-            connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (item, _spaced(words)))
+            _put_words(connection, item, words.encode("utf-8", "replace").decode())
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", [(item, vector) for vector in vectors])
 
     def forget(self, connection: sqlite3.Connection, items: Iterable[int]) -> None:
@@ -100,14 +105,14 @@ class Ranking:
 
 def _by_words(connection: sqlite3.Connection, query: str, among: Among, limit: int) -> dict[int, float]:
     # Each word in quotes, so that none is taken for one of FTS5's operators.
-    words = list(dict.fromkeys(re.findall(r"\w+", _spaced(query))))[:_MAX_WORDS]
-    if not words:
+    wanted = text.looked_for(query)[:_MAX_WORDS]
+    if not wanted:
         return {}
     where, bounds = among
     rows = connection.execute(
         "SELECT items.id, -bm25(words) AS score FROM words JOIN items ON items.id = words.rowid "
         f"WHERE words MATCH ? AND {where} ORDER BY score DESC, updated DESC, items.id DESC LIMIT ?",
-        (" OR ".join(f'"{word}"' for word in words), *bounds, limit),
+        (" OR ".join(map(text.quoted, wanted)), *bounds, limit),
     )
     return {int(item): float(score) for item, score in rows}
 
@@ -142,6 +147,31 @@ def leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _spaced(text: str) -> str:
-    """The text with blanks around characters of scripts that have none, and without what UTF-8 cannot say."""
-    return _NO_BLANKS.sub(r" \1 ", text).encode("utf-8", "replace").decode()
+def _put_words(connection: sqlite3.Connection, item: int, said: str) -> None:
+    connection.execute(_PUT_WORDS, (item, said, text.indexed(said)))
+
+
+def is_current(connection: sqlite3.Connection) -> bool:
+    """Whether the words were made by this version."""
+    return _made_by(connection) == _WORDS
+
+
+def remake(connection: sqlite3.Connection, *, temporarily: bool = False) -> None:
+    """Make the words of an earlier version again, from the text beside them; within the caller's transaction.
+
+    ``temporarily``: for this connection alone, in a file that cannot be written.
+    """
+    spaced = "unicode61" in _made_by(connection)
+    rows = connection.execute("SELECT rowid, text FROM main.words").fetchall()
+    if temporarily:
+        connection.execute(_WORDS.replace("TABLE words", "TABLE temp.words"))
+    else:
+        connection.execute("DROP TABLE words")
+        connection.execute(_WORDS)
+    for item, said in rows:
+        _put_words(connection, item, _NO_BLANKS.sub(r"\1", said) if spaced else said)
+
+
+def _made_by(connection: sqlite3.Connection) -> str:
+    row = connection.execute("SELECT sql FROM main.sqlite_master WHERE name = 'words'").fetchone()
+    return "" if row is None else str(row[0])

@@ -17,7 +17,7 @@ from langchain_core.tools import StructuredTool, ToolException
 from pydantic import BaseModel, Field, StringConstraints
 
 from agentkv.documents import Corpus, Evidence, Reply, Shelf
-from agentkv.documents.locate import Embed
+from agentkv.documents.locate import Embed, nothing_found
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.errors import UsageError, WindowOverflow
@@ -35,7 +35,6 @@ _ASKS = (
     "Ask the documents one question. Returns a short answer with the sentence that it rests on and where that stands, "
     "or says that they do not state it."
 )
-_NOTHING = "No passage of the documents has any of these words. Try other words."
 _ORIGIN = {"changed": "the file has changed since it was read", "gone": "the file is no longer there"}
 
 
@@ -92,7 +91,7 @@ def search_documents(
 
     def run(query: str, cancellation: Cancellation) -> Result:
         if not ask or isinstance(corpus, Shelf):
-            return _found(retriever._found(query, None, None, cancellation))
+            return _found(query, retriever._found(query, None, None, cancellation))
         return _replied(
             corpus.ask(
                 query,
@@ -132,14 +131,19 @@ def _told(run: Callable[[str, Cancellation], Result], query: str, cancellation: 
 # --- what the model reads -------------------------------------------------------------------------
 
 
-def _found(documents: list[Document]) -> Result:
+def _found(query: str, documents: list[Document]) -> Result:
     if not documents:
-        return _NOTHING, documents
+        return _nothing(query), documents
     passages = (
         f"[{number}] {_place(one.metadata, one.metadata['headings'])}\n{one.page_content.strip()}"
         for number, one in enumerate(documents, 1)
     )
     return "\n\n".join(passages), documents
+
+
+def _nothing(query: str) -> str:
+    said = nothing_found(query, "passage of the documents")
+    return f"{said[0].upper()}{said[1:]}. Try other words."
 
 
 def _replied(reply: Reply) -> Result:
@@ -152,7 +156,7 @@ def _replied(reply: Reply) -> Result:
         "documents": tried,
     }
     if not tried:
-        return _NOTHING, artifact
+        return _nothing(reply.question), artifact
     if reply.answer is None or reply.evidence is None:
         places = "; ".join(_place(one.metadata, one.metadata["headings"]) for one in tried)
         return f"The documents do not state it in the passages that were read: {places}.", artifact

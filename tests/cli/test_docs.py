@@ -129,7 +129,7 @@ def test_find(added: Run) -> None:
     assert [(hit["path"], hit["heading"], hit["start"]) for hit in found] == [("docs/guide.md", "Shop", 0)]
     shown = added("docs", "find", "how long are returns accepted").stdout
     assert "1. docs/guide.md, bytes 0 to" in shown
-    assert "no window has any of these words" in added("docs", "find", "zzzz").stdout
+    assert "no window has any of these words: zzzz" in added("docs", "find", "zzzz").stdout
     assert added("docs", "find", " ").exit_code == 2
     ranked = record(added("docs", "find", "returns open", "--rerank", 3, "--model", "fake", "--json"))["hits"]
     assert {hit["method"] for hit in ranked} == {"likelihood"}
@@ -161,7 +161,7 @@ def test_ask(added: Run, folder: Path) -> None:
     assert short["cut_at"] == (3 if short["answer"] else 0)
     assert ("… cut at 3 tokens (--max-new)" in cut.stderr) == bool(short["answer"])
     assert behind["cut_at"] == 0
-    assert added("docs", "ask", "zzzz").stdout == "no window has any of these words\n"
+    assert added("docs", "ask", "zzzz").stdout == "no window has any of these words: zzzz\n"
 
 
 def test_a_corpus_that_is_not_there(added: Run) -> None:

@@ -110,7 +110,9 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 def _show(reply: Reply) -> None:
     if reply.answer is None or reply.evidence is None:
-        say("not stated in any window that was tried" if reply.attempts else "no window has any of these words")
+        from agentkv.documents.locate import nothing_found
+
+        say("not stated in any window that was tried" if reply.attempts else nothing_found(reply.question))
     else:
         say(reply.answer)
         say()

@@ -49,7 +49,7 @@ def find(
         with open_shelf(store, corpus, model) as (_, shelf, _), options.open_embedder(embedder) as opened:
             hits = find_windows(shelf, question, k, embed=opened)
     record: dict[str, Any] = {"corpus": corpus, "question": question, "hits": [hit_record(hit) for hit in hits]}
-    finish(record, as_json, lambda: _show(hits))
+    finish(record, as_json, lambda: _show(question, hits))
 
 
 def _reranked(
@@ -73,9 +73,11 @@ def _reranked(
         )
 
 
-def _show(hits: list[Hit]) -> None:
+def _show(question: str, hits: list[Hit]) -> None:
     if not hits:
-        say("no window has any of these words")
+        from agentkv.documents.locate import nothing_found
+
+        say(nothing_found(question))
     for rank, hit in enumerate(hits, 1):
         say(f"{rank}. {place(hit.path, hit.start, hit.stop, hit.heading)}  {hit.score:.1f}")
         say(f"   {one_line(hit.text, _WIDTH)}", dim=True)

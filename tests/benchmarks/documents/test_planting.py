@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.documents.index import STOP_WORDS
+from agentkv.text import STOP_WORDS
 from agentkv.documents.readable import readable
 from agentkv.documents.source import Kind
 from agentkv.errors import UsageError
