@@ -79,7 +79,7 @@ LAYERS = {
     "savings": 2,
     "engine": 2,
     "blocks": 3, "checkpoints": 3, "turn": 4, "router": 4, "skills": 3,
-    "memory": 5, "threads": 5,
+    "memory": 5, "threads": 5, "trimming": 5,
     "packs": 6, "flywheel": 6, "documents": 6, "evidence": 6,
     "bench": 7, "cli": 8, "__main__": 9,
 }  # fmt: skip
