@@ -13,10 +13,13 @@ from typing import TypeVar
 
 from agentkv import fsio
 from agentkv.errors import StoreReadError
+from agentkv.forks import Owner
 
 T = TypeVar("T")
 
 _BUSY_S = 30.0
+_ABANDONED: list[sqlite3.Connection | None] = []
+"""Connections of a parent process, kept so that a child's garbage collection does not close them."""
 _NOT_DAMAGE = ("locked", "readonly", "full", "unable to open", "I/O")
 
 
@@ -26,16 +29,21 @@ class IndexFile:
     def __init__(self, path: Path, root: Path, schema: str, version: int) -> None:
         self._path, self._root, self._schema, self._version = path, root, schema, version
         self._connection: sqlite3.Connection | None = None
+        self._owner = Owner("index of documents")
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The connection, opened at first use. Raises sqlite3.DatabaseError, StoreError's."""
+        """The connection, opened at first use. Raises sqlite3.DatabaseError, StoreError's, OpenedBeforeFork."""
+        self._owner.require()
         if self._connection is None:
             self._connection = self._open()
         return self._connection
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. In a forked child it is the parent's, and SQLite must not touch it there."""
+        if not self._owner.is_here:
+            _ABANDONED.append(self._connection)
+            self._connection = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None

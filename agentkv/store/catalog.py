@@ -128,6 +128,8 @@ class BlockStore(Bounded):
     def close(self) -> None:
         """Release threads and RAM, write the uses noted. May be called twice; a later call starts them again."""
         self._workers.close()
+        if not self.files.lock.owner.is_here:
+            return
         self._uses.flush()
         self.cache.clear()
 

@@ -11,13 +11,14 @@ import contextlib
 import os
 import sqlite3
 import stat
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from agentkv.forks import RenewedLock
 
 USES = "agentkv-uses.sqlite"
 VERSION = 1
@@ -44,7 +45,7 @@ class Uses:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: dict[str, Use] = {}
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
         self._pid, self._flushed = os.getpid(), time.monotonic()
         self._at_exit = weakref.finalize(self, _write, path, self._pending, self._pid)
 

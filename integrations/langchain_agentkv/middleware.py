@@ -9,7 +9,6 @@ decision is kept in the agent's state. Not guaranteed: that a skill which change
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, cast
@@ -29,6 +28,7 @@ from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
 from agentkv.errors import InvalidManual, UsageError
+from agentkv.forks import OwnedLock
 from agentkv.hashing import sha256
 from agentkv.records import Decision
 from agentkv.skills.manual import load_manual
@@ -105,7 +105,7 @@ class SkillMemoryMiddleware(AgentMiddleware[SkillMemoryState, ContextT, Response
         roots = [folder for folder, _ in folders]
         self.library = SkillLibrary(memory, roots, references=references) if roots else None
         self.report: SyncReport | None = None
-        self._syncing = threading.Lock()
+        self._syncing = OwnedLock("skill middleware")
 
     def close(self) -> None:
         """Close the memory if it was made here."""
