@@ -24,8 +24,8 @@ class OpenedBeforeFork(AgentKVError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"the {what} was opened before this process was forked, and its threads stayed in the parent. Open it "
-            "after the fork: in the worker's own start-up (gunicorn's post_fork, a multiprocessing initializer), or "
-            "start workers with 'spawn'."
+            "after the fork, and no model before it, in the worker's own start-up (gunicorn's post_fork, a "
+            "multiprocessing initializer), or start workers with 'spawn'."
         )
         self.what = what
 

@@ -6,6 +6,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -184,10 +186,45 @@ def test_multiprocessing_and_servers_that_load_first(memory: AgentMemory) -> Non
     assert said == [("At nine.", 0)] * 2 + [("OpenedBeforeFork", 28)] * 2
 
 
+def test_a_parent_that_has_used_llama_cpp_leaves_no_model_to_its_children() -> None:
+    from agentkv.engine import native
+
+    native.claim()
+    assert in_child(native.claim).startswith("OpenedBeforeFork: the llama.cpp library")
+    native.claim()
+
+
+REAL = """
+import os, signal, sys
+from agentkv import AgentMemory
+from agentkv.forks import OpenedBeforeFork
+def opened():
+    return AgentMemory(sys.argv[1], "smollm2-135m", window=512)
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(300)
+        os._exit(work())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def after():
+    with opened() as memory:
+        return memory.ask("Hi", skill=None, max_new=4).tokens.generated
+def refused(work):
+    try:
+        work()
+    except OpenedBeforeFork as error:
+        return error.exit_code
+assert in_child(after) == 4, "the first model is opened after the fork"
+memory = opened()
+memory.ask("Hi", skill=None, max_new=4)
+assert in_child(lambda: refused(lambda: memory.ask("Hi", skill=None))) == 28
+assert in_child(lambda: refused(opened)) == 28
+assert in_child(lambda: memory.close() or 3) == 3
+assert memory.ask("Hi", skill=None, max_new=4).tokens.generated == 4
+"""
+
+
 @pytest.mark.model
-def test_a_real_model_is_refused_in_the_child_and_can_be_opened_there(tmp_path: Path) -> None:
-    with AgentMemory(tmp_path / "store", "smollm2-135m", window=1024) as memory:
-        memory.ask("Hi", skill=None, max_new=4)
-        assert in_child(lambda: memory.ask("Hi", skill=None, max_new=4)).startswith("OpenedBeforeFork: the model")
-        assert in_child(memory.close) == "None"
-        assert memory.ask("Hi", skill=None, max_new=4).tokens.generated == 4
+def test_a_real_model_is_refused_in_the_child_and_can_be_opened_there_first(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", REAL, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -44,6 +44,9 @@ class LlamaEmbedder:
     def __init__(self, path: Path, *, name: str, sha256: str, threads: int | None = None) -> None:
         import llama_cpp
 
+        from agentkv.engine.native import claim
+
+        claim()
         try:
             self._llama: Any = llama_cpp.Llama(
                 str(path), embedding=True, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False
