@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv import fsio
+from agentkv import fsio, sqlitefiles
 from agentkv.errors import StoreReadError
 from agentkv.forks import Owner
 
@@ -86,7 +86,7 @@ class IndexFile:
             fsio.refuse_links(self._root, self._path)
         except OSError as error:
             raise fsio.translated(error, self._path) from error
-        connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+        connection = sqlitefiles.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = OFF")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -94,6 +94,7 @@ class IndexFile:
                 raise sqlite3.DatabaseError(f"version {version}")
             if version == 0:
                 tables = f"BEGIN IMMEDIATE; {self._schema} PRAGMA user_version = {self._version}; COMMIT;"
+                sqlitefiles.mark_new(connection)
                 connection.executescript(tables)
         except BaseException:
             connection.close()

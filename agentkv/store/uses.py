@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentkv import sqlitefiles
 from agentkv.forks import RenewedLock
 
 USES = "agentkv-uses.sqlite"
@@ -136,7 +137,7 @@ def _open(path: Path, write: bool) -> sqlite3.Connection | None:
             return None
     connection = None
     try:
-        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level="IMMEDIATE")
+        connection = sqlitefiles.connect(path, timeout=_BUSY_S, isolation_level="IMMEDIATE")
         connection.execute("PRAGMA synchronous = OFF")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, VERSION):
@@ -147,6 +148,7 @@ def _open(path: Path, write: bool) -> sqlite3.Connection | None:
                 connection.close()
                 return None
             connection.execute(_SCHEMA)
+            sqlitefiles.mark_new(connection)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         return connection
     except sqlite3.OperationalError:
