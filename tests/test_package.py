@@ -73,8 +73,8 @@ def test_exit_codes_are_never_used_twice_and_the_tree_in_the_docstring_is_true()
 
 
 LAYERS = {
-    "errors": 0, "forks": 0, "notices": 0, "records": 0, "hashing": 0, "sqlitefiles": 0, "fsio": 0, "figures": 0, "tracing": 0,
-    "_version": 0, "_lazy": 0,
+    "errors": 0, "forks": 0, "notices": 0, "records": 0, "hashing": 0, "fsio": 0, "figures": 0, "tracing": 0,
+    "sqlitefiles": 0, "_version": 0, "_lazy": 0,
     "store": 1,
     "savings": 2,
     "engine": 2,

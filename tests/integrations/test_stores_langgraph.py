@@ -387,10 +387,10 @@ def test_a_failed_batch_keeps_nothing(store: AgentKVStore, monkeypatch: pytest.M
     store.put(("a",), "k", {"n": 1})
     real = store._ranking.index
 
-    def fail(connection: Any, item: int, words: str, vectors: Any) -> None:
+    def fail(connection: Any, item: int, words: str, vectors: Any) -> bool:
         if "poison" in words:
             raise KeyboardInterrupt
-        real(connection, item, words, vectors)
+        return real(connection, item, words, vectors)
 
     monkeypatch.setattr(store._ranking, "index", fail)
     with pytest.raises(KeyboardInterrupt):
