@@ -41,7 +41,7 @@ message that says what happened, where, and what to run or change next. A miss i
     │   └── StaleDocument         82   what is kept of a file does not give its windows any more
     ├── ThreadError
     │   ├── UnknownThread         90   no thread of that name in the store
-    │   ├── ThreadChanged         91   another has gone on with the thread; nothing was asked
+    │   ├── ThreadChanged         91   another has gone on with the thread; nothing is lost
     │   └── CorruptThread         92   a turn of the thread is damaged or missing
     ├── GuaranteeViolated         60   a benchmark saw its guarantee fail
     ├── WorkerFailed              61   a benchmark's other process ended with an error
@@ -52,13 +52,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from agentkv.records import Turn
 
 
 class AgentKVError(Exception):
-    """Base of all errors of this package; ``exit_code`` is what the command line ends with."""
+    """Base of all errors of this package; ``exit_code`` is what the command line ends with.
+
+    ``turn``: an answer that was given before the error and could not be kept, or None.
+    """
 
     exit_code: ClassVar[int] = 1
+    turn: Turn | None = None
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -436,16 +443,16 @@ class UnknownThread(ThreadError):
 
 
 class ThreadChanged(ThreadError):
-    """Another object or process has added to the thread since it was opened here."""
+    """Another object or process has added to the thread since it was opened here; ``turn``: an answer in hand."""
 
     exit_code = 91
 
-    def __init__(self, thread_id: str) -> None:
+    def __init__(self, thread_id: str, turn: Turn | None = None) -> None:
+        done = "Nothing was asked" if turn is None else "This answer is in the error's `turn` and not in the thread"
         super().__init__(
-            f"thread {thread_id!r} has gone on elsewhere since it was opened. Nothing was asked; open it again, "
-            "or fork it."
+            f"thread {thread_id!r} has gone on elsewhere since it was opened. {done}; open it again, or fork it."
         )
-        self.thread_id = thread_id
+        self.thread_id, self.turn = thread_id, turn
 
 
 class CorruptThread(ThreadError):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
+
+from agentkv.forks import RenewedLock
 
 _CHUNK = 1 << 22
 
@@ -42,7 +43,7 @@ def block_id(fingerprint_id: str, parent_id: str | None, tokens: Sequence[int]) 
 
 
 _file_digests: dict[tuple[int, int, int, int], str] = {}
-_file_digests_lock = threading.Lock()
+_file_digests_lock = RenewedLock()
 
 
 def file_sha256(path: Path, progress: Callable[[int], None] | None = None) -> str:

@@ -39,6 +39,7 @@ from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
 from agentkv.threads import Thread
 from agentkv.tracing import Telemetry, open_tracing, routed
+from agentkv.trimming import WhenFull
 from agentkv.turn import TurnInProgress
 
 __all__ = ["DEFAULT_PREFIX", "AgentMemory", "Pick", "Within"]
@@ -326,12 +327,15 @@ class AgentMemory(Shared):
 
     # --- threads ----------------------------------------------------------------------------------
 
-    def thread(self, thread_id: str, *, entry: int | None = None) -> Thread:
+    def thread(self, thread_id: str, *, entry: int | None = None, when_full: WhenFull = "refuse") -> Thread:
         """The conversation of that name as it is in the store, or a new one, which is stored with its first turn.
 
-        ``entry``: as it was at that entry of its log. Raises CorruptThread.
+        ``entry``: as it was at that entry of its log. ``when_full``: what is done with a turn that no longer fits into
+        the window behind everything said before: ``refuse`` it (WindowOverflow), ``keep-last``, which shows the model
+        the last turns only, or ``summarise``, which lets it summarise the oldest. ``Turn.notes`` says what was left
+        out; the log keeps it. Raises CorruptThread.
         """
-        return Thread(self, thread_id, entry)
+        return Thread(self, thread_id, entry, when_full)
 
     def threads(self) -> list[str]:
         """The names of the stored conversations, sorted."""

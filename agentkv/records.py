@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,9 @@ class Record(BaseModel):
     """Base: immutable, no unknown fields, no silent coercion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are younger than the format: on disk only where they differ from their default."""
 
 
 class Exactness(StrEnum):
@@ -204,7 +207,11 @@ class ThreadEntry(Record):
     ``seq`` counts the entries from 1; ``after`` is the entry that this one follows, 0 for the beginning: so what was
     rewound is still there, beside what came after it. ``skill``: whose manual the answer was given behind, or None.
     ``checkpoint``: the block that holds the state in front of the answer, or None where it was not kept.
+    ``left_out``: how many turns, from the first one on, the model was not shown for this answer; ``summary``: the text
+    that it was shown instead of them, or None.
     """
+
+    added = frozenset({"left_out", "summary"})
 
     format: Literal[1] = 1
     thread_id: Annotated[str, Field(min_length=1, max_length=512)]
@@ -215,6 +222,8 @@ class ThreadEntry(Record):
     skill: str | None
     finish: Literal["stop", "length", "stop_string"] | None
     checkpoint: Sha256 | None
+    left_out: Count = 0
+    summary: str | None = None
 
 
 class StoreSettings(Record):

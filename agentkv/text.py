@@ -114,7 +114,33 @@ _PIECE = regex.compile(
     regex.V1,
 )
 _CHARACTER = regex.compile(r".\p{M}*+")
-_PARTICLES = frozenset("은 는 이 가 을 를 에 의 도 로 만 와 과 나 에서 으로 에게 부터 까지 보다 처럼 하고 이나".split())
+_PARTICLES = frozenset(
+    [
+        "은",
+        "는",
+        "이",
+        "가",
+        "을",
+        "를",
+        "에",
+        "의",
+        "도",
+        "로",
+        "만",
+        "와",
+        "과",
+        "나",
+        "에서",
+        "으로",
+        "에게",
+        "부터",
+        "까지",
+        "보다",
+        "처럼",
+        "하고",
+        "이나",
+    ]
+)
 
 
 def stream(text: str) -> list[str]:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import ValidationError
 
 from agentkv.engine.prompt import Message
-from agentkv.errors import CorruptThread, ThreadChanged, UnknownThread, UsageError
+from agentkv.errors import CorruptThread, StoreError, ThreadChanged, UnknownThread, UsageError, WindowOverflow
+from agentkv.notices import warn
 from agentkv.records import ThreadEntry, Turn
 from agentkv.router.routing import Pick, Within
 from agentkv.store.catalog import BlockStore
-from agentkv.store.threadlog import ThreadLog, thread_names
+from agentkv.store.threadlog import EMPTY, ThreadLog, thread_names
+from agentkv.trimming import POLICIES, Shown, Trimming, WhenFull, left_out_note, spoken
 
 if TYPE_CHECKING:
     from agentkv.memory import AgentMemory
@@ -43,9 +45,8 @@ class Transcript:
     def __init__(self, store: BlockStore, thread_id: str, entry: int | None = None) -> None:
         self._store = store
         self._log = ThreadLog(store.files, thread_id)
-        numbers = self._log.numbers()
-        self._seen = numbers[-1] if numbers else 0
-        self._head = self._seen if entry is None else entry
+        self._newest = self._log.head()
+        self._head = self._newest[0] if entry is None else entry
         self._turns = self._log.way_to(self._head)
 
     def _opened(self, thread_id: str) -> Self:
@@ -65,10 +66,7 @@ class Transcript:
     @property
     def messages(self) -> list[Message]:
         """The same as messages."""
-        said: list[Message] = []
-        for turn in self._turns:
-            said += [Message("user", turn.question or ""), Message("assistant", turn.answer or "")]
-        return said
+        return spoken(self._turns)
 
     @property
     def history(self) -> list[ThreadEntry]:
@@ -82,14 +80,13 @@ class Transcript:
         """
         kept = self._turns[: self._turn_number(at)]
         other = ThreadLog(self._store.files, thread_id)
-        if other.numbers():
-            raise UsageError(f"there is a thread {thread_id!r} already; choose another name")
-        before = 0
-        if not kept:
-            other.append(_entry(thread_id, 0))
-        for turn in kept:
-            said = {"thread_id": thread_id, "seq": before + 1, "after": before}
-            before = other.append(turn.model_copy(update=said)).seq
+        copies = [turn.model_copy(update={"thread_id": thread_id, "after": n}) for n, turn in enumerate(kept)]
+        head = EMPTY
+        for copy in copies or [_entry(thread_id, 0)]:
+            try:
+                _, head = other.append(copy, head)
+            except ThreadChanged as error:
+                raise UsageError(f"there is a thread {thread_id!r} already; choose another name") from error
         return self._opened(thread_id)
 
     def rewind(self, to: int) -> None:
@@ -107,13 +104,16 @@ class Transcript:
     def _move(self, seq: int) -> None:
         self._require_newest()
         turns = self._log.way_to(seq)
-        entry = self._log.append(_entry(self.thread_id, seq))
-        self._seen = self._head = entry.seq
+        self._append(_entry(self.thread_id, seq))
         self._turns = turns
 
+    def _append(self, entry: ThreadEntry) -> ThreadEntry:
+        entry, self._newest = self._log.append(entry, self._newest)
+        self._head = entry.seq
+        return entry
+
     def _require_newest(self) -> None:
-        numbers = self._log.numbers()
-        if (numbers[-1] if numbers else 0) != self._seen:
+        if self._log.head() != self._newest:
             raise ThreadChanged(self.thread_id)
 
     def _turn_number(self, at: int | None) -> int:
@@ -138,19 +138,25 @@ class Thread(Transcript):
     ('Ann', True, 2)
     """
 
-    def __init__(self, memory: AgentMemory, thread_id: str, entry: int | None = None) -> None:
+    def __init__(
+        self, memory: AgentMemory, thread_id: str, entry: int | None = None, when_full: WhenFull = "refuse"
+    ) -> None:
+        if when_full not in POLICIES:
+            raise UsageError(f"when_full is {when_full!r}; it takes {', '.join(POLICIES)}")
         super().__init__(memory.store, thread_id, entry)
-        self._memory = memory
+        self._memory, self._when_full = memory, when_full
 
     def _opened(self, thread_id: str) -> Self:
-        return type(self)(self._memory, thread_id)
+        return type(self)(self._memory, thread_id, when_full=self._when_full)
 
     def ask(self, text: str, *, skill: str | Pick | Within | Same | None = Same.SKILL, **how: Any) -> Turn:
         """Answer behind everything said before, and keep both; ``how`` as for :meth:`agentkv.AgentMemory.ask`.
 
         With another ``skill`` than before the conversation is read once more behind that manual, and kept there too.
-        Raises ThreadChanged before anything is evaluated, whatever ``ask`` raises, and StoreFull if the turn cannot be
-        written down; then the thread is as it was.
+        Raises ThreadChanged and, for a store that cannot be written, StoreReadError before anything is evaluated, and
+        whatever ``ask`` raises. If another has gone on with the thread meanwhile, or the turn cannot be written down,
+        the ThreadChanged, StoreFull or StoreReadError has the answer in hand, as ``turn``. The thread is as it was
+        then.
         """
         *_, turn = self.stream(text, skill=skill, **how)
         assert isinstance(turn, Turn)
@@ -163,29 +169,58 @@ class Thread(Transcript):
 
         A stream that is not read to its end leaves the thread as it was.
         """
+        # 1. Refuse what could not be written down: it costs no answer.
         self._require_newest()
-        _entry(self.thread_id, self._head)  # a name that cannot be kept costs no answer, nor does such a text
+        _entry(self.thread_id, self._head)
         if text.encode(errors="replace").decode() != text:
             raise UsageError("the question holds text that is no valid Unicode")
-        wanted = self._skill(skill)
-        messages = [*self.messages, Message("user", text)]
+        self._log.require_writable()
+        # 2. Answer, behind less of the conversation where it does not fit; that is known before anything is decoded.
+        question, wanted = Message("user", text), self._skill(skill)
         settings = {"keep": True, "conversation": self.thread_id, **how}
-        for item in self._memory.stream(messages, skill=wanted, **settings):
-            if isinstance(item, Turn):
-                self._append(text, item)
-            yield item
+        shown, why, begun = self._shown(), None, False
+        while True:
+            try:
+                for item in self._memory.stream(shown.messages(self._turns, question), skill=wanted, **settings):
+                    begun = True
+                    yield self._kept(text, item, shown, why) if isinstance(item, Turn) else item
+                return
+            except WindowOverflow as overflow:
+                if begun or self._when_full == "refuse":
+                    raise
+                trimming = Trimming(self._memory, self._turns, question, overflow, settings)
+                if self._when_full == "summarise":
+                    shown, why = trimming.summarise(shown)
+                else:
+                    shown = trimming.keep_last(shown)
+
+    def _shown(self) -> Shown:
+        """What the turn before was shown; with ``refuse`` always everything."""
+        if self._when_full == "refuse" or not self._turns:
+            return Shown()
+        return Shown(self._turns[-1].left_out, self._turns[-1].summary)
 
     def _skill(self, skill: str | Pick | Within | Same | None) -> str | Pick | Within | None:
         if not isinstance(skill, Same):
             return skill
         return self._turns[-1].skill if self._turns else Pick.ROUTE
 
-    def _append(self, question: str, turn: Turn) -> None:
-        said = {"question": question, "answer": turn.text, "skill": turn.decision.pick}
+    def _kept(self, question: str, turn: Turn, shown: Shown, why: str | None) -> Turn:
+        """Write a turn down; its record, with what was left out. Raises ThreadChanged and others with the turn."""
+        if shown.left_out:
+            note = left_out_note(self.thread_id, shown, self._memory.engine.window, why)
+            turn = turn.model_copy(update={"notes": (*turn.notes, note)})
+            warn(note)
+        said = {"question": question, "answer": turn.text, "skill": turn.decision.pick, **vars(shown)}
         entry = _entry(self.thread_id, self._head, **said, finish=turn.finish, checkpoint=turn.checkpoint)
-        entry = self._log.append(entry)
-        self._seen = self._head = entry.seq
-        self._turns.append(entry)
+        try:
+            self._turns.append(self._append(entry))
+        except ThreadChanged as error:
+            raise ThreadChanged(self.thread_id, turn) from error
+        except StoreError as error:
+            error.turn = turn
+            raise
+        return turn
 
 
 def _entry(thread_id: str, after: int, **said: Any) -> ThreadEntry:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
+import subprocess
+import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +17,15 @@ import pytest
 from agentkv import AgentMemory, FakeEngine, Turn
 from agentkv.engine.base import Cancellation
 from agentkv.engine.prompt import Message
-from agentkv.errors import Cancelled, CorruptThread, ThreadChanged, UnknownThread, UsageError
+from agentkv.errors import (
+    Cancelled,
+    CorruptThread,
+    StoreFull,
+    StoreReadError,
+    ThreadChanged,
+    UnknownThread,
+    UsageError,
+)
 from agentkv.memory import Pick
 from agentkv.store.budget import stored_bytes
 from agentkv.store.catalog import BlockStore
@@ -287,6 +300,160 @@ def test_a_thread_that_went_on_elsewhere_is_not_overwritten(root: Path) -> None:
         here.rewind(0)
     assert here._memory.engine.counters.decoded == decoded
     assert len(opened(root).thread("t").turns) == 2
+
+
+def test_of_two_answers_at_once_one_is_kept_and_the_other_is_in_hand(root: Path) -> None:
+    talk(root, 1)
+    here, there = opened(root).thread("t"), opened(root).thread("t")
+    stream = here.stream("Mine?", max_new=8)
+    pieces = [next(stream)]
+    kept = there.ask("Yours?", max_new=8)
+    with pytest.raises(ThreadChanged, match="not in the thread") as caught:
+        pieces += stream
+    assert caught.value.turn is not None
+    assert caught.value.turn.text == "".join(map(str, pieces)).strip() != kept.text
+    assert [turn.question for turn in opened(root).thread("t").turns] == [question(0), "Yours?"]
+    assert [turn.question for turn in here.turns] == [question(0)]
+    with pytest.raises(ThreadChanged, match="Nothing was asked") as caught:
+        here.ask("Again?")
+    assert caught.value.turn is None
+    aside = here.fork("aside").ask("Mine?", max_new=8)
+    assert aside.text == "".join(map(str, pieces)).strip()
+
+
+def test_a_thread_that_is_rewound_resumed_or_removed_during_an_answer_has_changed(root: Path) -> None:
+    talk(root, 2)
+    for move in ("rewind", "resume", "remove"):
+        stream = opened(root).thread("t").stream("And now?", max_new=8)
+        next(stream)
+        other = opened(root)
+        if move == "rewind":
+            other.thread("t").rewind(1)
+        elif move == "resume":
+            other.thread("t").resume(2)
+        else:
+            other.remove_thread("t")
+        with pytest.raises(ThreadChanged) as caught:
+            list(stream)
+        assert caught.value.turn is not None
+    assert opened(root).threads() == []
+
+
+def test_a_rewind_and_a_fork_that_come_second_are_refused(root: Path) -> None:
+    talk(root, 3)
+    one, two = opened(root).thread("t"), opened(root).thread("t")
+    one.rewind(1)
+    with pytest.raises(ThreadChanged):
+        two._move(2)
+    log = one._log
+    head, numbers = log.head, log.numbers()
+    log.head = lambda: two._newest  # type: ignore[method-assign]  # the other writes between the look and the link
+    with pytest.raises(ThreadChanged):
+        log.append(two.turns[-1], two._newest)
+    log.head = head  # type: ignore[method-assign]
+    assert log.numbers() == numbers
+    one.fork("fork")
+    with pytest.raises(UsageError, match="already"):
+        two.fork("fork")
+    assert len(opened(root).thread("fork").turns) == 1
+
+
+ASK = """
+import sys, time
+from pathlib import Path
+from agentkv import AgentMemory, FakeEngine
+from agentkv.errors import ThreadChanged
+root, name, go = sys.argv[1:]
+thread = AgentMemory(root, FakeEngine(replies=lambda prompt: name * 9, window=4096)).thread("t")
+print("open", flush=True)
+while not Path(go).exists():
+    time.sleep(0.001)
+try:
+    thread.ask(f"{name}?", skill=None, max_new=8)
+    print("kept", flush=True)
+except ThreadChanged as error:
+    print("changed", error.turn.text if error.turn else "", flush=True)
+"""
+
+
+def test_of_processes_that_ask_at_once_one_is_kept_and_no_answer_is_lost(root: Path, tmp_path: Path) -> None:
+    talk(root, 1)
+    go = tmp_path / "go"
+    command = [sys.executable, "-c", ASK, str(root)]
+    children = [
+        subprocess.Popen([*command, name, str(go)], stdout=subprocess.PIPE, text=True) for name in ("a", "b", "c")
+    ]
+    outs = [child.stdout for child in children]
+    assert [out.readline() for out in outs if out] == ["open\n"] * 3
+    go.touch()
+    said = [child.communicate(timeout=60)[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert sum(line == "kept\n" for line in said) == 1
+    assert all(line == "kept\n" or line.startswith("changed") for line in said)
+    turns = opened(root).thread("t").turns
+    assert [turn.question for turn in turns] == [question(0), f"{'abc'[said.index('kept' + chr(10))]}?"]
+
+
+def test_a_store_that_cannot_be_written_is_refused_before_anything_is_evaluated(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk(root, 1)
+    memory = opened(root)
+    for name in ("t", "new"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+            with pytest.raises(StoreReadError, match="no turn could be kept"):
+                memory.thread(name).ask("Who?", skill=None)
+        with monkeypatch.context() as patched:
+            refuse_to_create(patched, errno.EROFS)
+            with pytest.raises(StoreReadError, match="Read-only"):
+                memory.thread(name).ask("Who?", skill=None)
+            refuse_to_create(patched, errno.ENOSPC)
+            with pytest.raises(StoreFull):
+                next(memory.thread(name).stream("Who?", skill=None))
+    assert memory.engine.counters.decoded == 0
+    assert memory.threads() == ["t"]
+    assert not list((root / "tmp").iterdir())
+    assert memory.thread("t").ask("Who?", skill=None, max_new=8).text
+
+
+def refuse_to_create(patched: pytest.MonkeyPatch, code: int) -> None:
+    """As a file system does that is mounted read-only, or is full."""
+    open_file = os.open
+
+    def refusing(path: Any, flags: int, *rest: Any, **how: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(code, os.strerror(code), str(path))
+        return open_file(path, flags, *rest, **how)
+
+    patched.setattr(os, "open", refusing)
+
+
+def test_on_a_file_system_that_is_really_read_only_nothing_is_evaluated(root: Path) -> None:
+    talk(root, 1)
+    bound = "mount --bind {0} {0} && mount -o remount,bind,ro {0} && exec {1} -c '{2}' {0} x {0}"
+    code = (
+        "import sys; from agentkv import AgentMemory, FakeEngine; from agentkv.errors import StoreReadError\n"
+        "memory = AgentMemory(sys.argv[1], FakeEngine(window=4096))\n"
+        'try:\n    memory.thread("t").ask("Who?", skill=None)\n'
+        "except StoreReadError as error:\n    print(memory.engine.counters.decoded, error.reason)"
+    )
+    script = bound.format(shlex.quote(str(root)), shlex.quote(sys.executable), code)
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if "Operation not permitted" in done.stderr or "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no mounting here")
+    assert done.stdout.startswith("0 "), done.stderr
+
+
+def test_an_answer_that_cannot_be_written_down_is_in_the_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = opened(root)
+    thread = memory.thread("t")
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(StoreFull) as caught:
+        thread.ask("Who?", skill=None, max_new=8)
+    assert caught.value.turn is not None
+    assert caught.value.turn.text
+    assert (thread.turns, memory.threads()) == ((), [])
 
 
 def test_what_cannot_be_written_down_is_refused_before_anything_is_evaluated(root: Path) -> None:

@@ -116,16 +116,19 @@ def collect(pieces: Iterator[str | Turn]) -> Turn:
 def show(pieces: Iterator[str | Turn]) -> Turn:
     """Write the answer as it comes, without the white space around it."""
     begun, held = False, ""
-    for piece in pieces:
-        if not isinstance(piece, str):
+    try:
+        for piece in pieces:
+            if not isinstance(piece, str):
+                return piece
+            text = held + piece if begun else piece.lstrip()
+            shown = text.rstrip()
+            held, begun = text[len(shown) :], begun or bool(shown)
+            sys.stdout.write(printable(shown))
+            sys.stdout.flush()
+    finally:
+        if begun or sys.exception() is None:
             sys.stdout.write("\n")
             sys.stdout.flush()
-            return piece
-        text = held + piece if begun else piece.lstrip()
-        shown = text.rstrip()
-        held, begun = text[len(shown) :], begun or bool(shown)
-        sys.stdout.write(printable(shown))
-        sys.stdout.flush()
     raise AssertionError("a stream ends with its record")
 
 

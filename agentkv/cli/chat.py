@@ -11,12 +11,15 @@ from agentkv.cli import options
 from agentkv.cli.ask import about, collect, show, tell_cut
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, print_json, tell
-from agentkv.errors import UsageError
+from agentkv.errors import ThreadChanged, UsageError
+from agentkv.notices import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentkv.records import Turn
+    from agentkv.threads import Thread
+    from agentkv.trimming import WhenFull
 
 
 def chat(
@@ -28,6 +31,13 @@ def chat(
     ] = None,
     no_skill: Annotated[bool, typer.Option("--no-skill", help="Answer behind no block from now on.")] = False,
     max_new: options.MaxNew = None,
+    when_full: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="When the window is full: refuse, keep-last (show the model the last turns only) or summarise.",
+        ),
+    ] = "keep-last",
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
     router_model: options.RouterModel = None,
@@ -44,20 +54,25 @@ def chat(
 
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
+    policy = _policy(when_full)
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
     turns: list[Turn] = []
     with options.open_memory(
         store, model, settings, create=True, embedder=embedder, router_model=router_model
     ) as memory:
-        talk = memory.thread(thread)
+        talk = memory.thread(thread, when_full=policy)
         if talk.turns and not as_json:
             tell(f"{thread}: {count(len(talk.turns), 'turn')} so far", dim=True)
         wanted: Any = None if no_skill else Same.SKILL if skill is None else skill
         for question in _questions(prompted=not as_json):
             with cancelled_by_ctrl_c() as cancellation:
-                pieces = talk.stream(question, skill=wanted, max_new=max_new, cancellation=cancellation)
-                turns.append(collect(pieces) if as_json else show(pieces))
-            wanted = Same.SKILL
+                how = {"skill": wanted, "max_new": max_new, "cancellation": cancellation}
+                try:
+                    turns.append(_answered(talk, question, how, as_json))
+                    wanted = Same.SKILL
+                except ThreadChanged as changed:
+                    talk = memory.thread(thread, when_full=policy)
+                    turns.append(_after(changed, talk) or _answered(talk, question, how, as_json))
             if not as_json:
                 tell_cut(turns[-1])
                 tell(about(turns[-1]), dim=True)
@@ -65,6 +80,31 @@ def chat(
                     tell(f"the next turn reads the conversation anew: {turns[-1].not_kept}")
     if as_json:
         print_json({"thread": thread, "turns": [turn.model_dump(mode="json") for turn in turns]})
+
+
+def _policy(when_full: str) -> WhenFull:
+    from agentkv.trimming import POLICIES
+
+    for policy in POLICIES:
+        if policy == when_full:
+            return policy
+    raise UsageError(f"--when-full {when_full}: it takes {', '.join(POLICIES)}")
+
+
+def _answered(talk: Thread, question: str, how: dict[str, Any], as_json: bool) -> Turn:
+    pieces = talk.stream(question, **how)
+    return collect(pieces) if as_json else show(pieces)
+
+
+def _after(changed: ThreadChanged, talk: Thread) -> Turn | None:
+    """Say that the conversation, opened again as ``talk``, has gone on elsewhere; the answer that is not kept in it."""
+    there = f"the conversation has gone on elsewhere and has {count(len(talk.turns), 'turn')} now"
+    if changed.turn is None:
+        warn(f"{there}; the question is put behind them.")
+        return None
+    note = f"{there}; this answer was given without the newest and is not kept. Ask again to have it kept."
+    warn(note)
+    return changed.turn.model_copy(update={"notes": (*changed.turn.notes, note)})
 
 
 def _questions(*, prompted: bool) -> Iterator[str]:

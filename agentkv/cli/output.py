@@ -122,6 +122,8 @@ def _plain(value: Any) -> Any:
             return [_plain(item) for item in value]
         case Path():
             return _plain(str(value))
+        case object(model_dump=dump):  # a record
+            return dump(mode="json")
         case str():
             return value.encode("utf-8", "replace").decode()
         case None | bool() | float() | int():

@@ -24,6 +24,7 @@ from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
 from agentkv.hashing import sha256
+from agentkv.sqlitefiles import purge
 from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_english, stream, terms
 
 VERSION = 3
@@ -226,6 +227,10 @@ class Index:
             except StaleDocument as error:
                 self._forget(key)
                 self.skipped.append(error)
+        if self._state("dropped") is not None:  # words that no document has any more are not to be read in the file
+            with self._file.transaction():
+                purge(self._db)
+                self._db.execute("DELETE FROM state WHERE name = 'dropped'")
         if not self.skipped and version != "None":
             self._db.execute("INSERT OR REPLACE INTO state VALUES ('version', ?)", (version,))
 
@@ -255,6 +260,7 @@ class Index:
     def _drop_rows(self, key: str) -> None:
         row = self._db.execute("SELECT id FROM files WHERE key = ?", (key,)).fetchone()
         if row is not None:
+            self._db.execute("INSERT OR REPLACE INTO state VALUES ('dropped', '')")
             parts = "SELECT id FROM passages WHERE window IN (SELECT id FROM windows WHERE file = ?)"
             self._db.execute(f"DELETE FROM passage_words WHERE rowid IN ({parts})", row)
             self._db.execute("DELETE FROM passages WHERE window IN (SELECT id FROM windows WHERE file = ?)", row)

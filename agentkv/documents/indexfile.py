@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv import fsio
+from agentkv import fsio, sqlitefiles
 from agentkv.errors import StoreReadError
+from agentkv.forks import Owner
 from agentkv.notices import warn
 
 T = TypeVar("T")
 
 _BUSY_S = 30.0
+_ABANDONED: list[sqlite3.Connection | None] = []
+"""Connections of a parent process, kept so that a child's garbage collection does not close them."""
 _NOT_DAMAGE = ("locked", "readonly", "full", "unable to open", "I/O")
 
 
@@ -27,16 +30,21 @@ class IndexFile:
     def __init__(self, path: Path, root: Path, schema: str, version: int) -> None:
         self._path, self._root, self._schema, self._version = path, root, schema, version
         self._connection: sqlite3.Connection | None = None
+        self._owner = Owner("index of documents")
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The connection, opened at first use. Raises sqlite3.DatabaseError, StoreError's."""
+        """The connection, opened at first use. Raises sqlite3.DatabaseError, StoreError's, OpenedBeforeFork."""
+        self._owner.require()
         if self._connection is None:
             self._connection = self._open()
         return self._connection
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. In a forked child it is the parent's, and SQLite must not touch it there."""
+        if not self._owner.is_here:
+            _ABANDONED.append(self._connection)
+            self._connection = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -79,7 +87,7 @@ class IndexFile:
             fsio.refuse_links(self._root, self._path)
         except OSError as error:
             raise fsio.translated(error, self._path) from error
-        connection = sqlite3.connect(self._path, timeout=_BUSY_S, isolation_level=None)
+        connection = sqlitefiles.connect(self._path, timeout=_BUSY_S, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = OFF")
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -91,6 +99,7 @@ class IndexFile:
                 raise sqlite3.DatabaseError(f"version {version}")
             if version == 0:
                 tables = f"BEGIN IMMEDIATE; {self._schema} PRAGMA user_version = {self._version}; COMMIT;"
+                sqlitefiles.mark_new(connection)
                 connection.executescript(tables)
         except BaseException:
             connection.close()

@@ -9,7 +9,6 @@ the embedder's ``identity`` and are compared with its own only.
 from __future__ import annotations
 
 import contextlib
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.errors import EngineClosed, ModelUnreadable, UsageError
+from agentkv.forks import OwnedLock
 from agentkv.hashing import tagged_digest
 from agentkv.shared import Shared
 
@@ -45,6 +45,9 @@ class LlamaEmbedder(Shared):
     def __init__(self, path: Path, *, name: str, sha256: str, threads: int | None = None) -> None:
         import llama_cpp
 
+        from agentkv.engine.native import claim
+
+        claim()
         try:
             self._llama: Any = llama_cpp.Llama(
                 str(path), embedding=True, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False
@@ -54,7 +57,7 @@ class LlamaEmbedder(Shared):
         self.name = name
         self.identity = tagged_digest("embedder/1", sha256, llama_cpp.__version__)
         self.dimensions = int(self._llama.n_embd())
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("embedding model")
         if self._llama.pooling_type() == llama_cpp.LLAMA_POOLING_TYPE_NONE:
             self.close()
             raise ModelUnreadable(path, "it is no embedding model: it gives one vector a token, none a text")
@@ -78,6 +81,8 @@ class LlamaEmbedder(Shared):
 
     def close(self) -> None:
         """Give the model's memory back."""
+        if not self._lock.owner.is_here:
+            return
         llama, self._llama = self._llama, None
         if llama is not None:
             llama.close()

@@ -10,7 +10,6 @@ Not guaranteed: any likeness to a language model.
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -22,6 +21,7 @@ from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
 from agentkv.engine.generate import check_ids, check_window, log_probability
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
+from agentkv.forks import OwnedLock
 from agentkv.records import Fingerprint, Planes, Section, StateLayout
 from agentkv.shared import Shared
 
@@ -68,7 +68,7 @@ class FakeEngine(Shared):
     ) -> None:
         self.window, self.counters, self._keeps_grammar = window, Counters(), keeps_grammar
         self._weights, self._replies, self._diverge_after = weights, replies, diverge_after
-        self._lock = threading.RLock()
+        self._lock = OwnedLock("model", reentrant=True)
         self._closed = False
         self._tokens: list[int] = []
         self._keys = [np.zeros((window, 32), np.uint8) for _ in LAYOUT.sections]
@@ -169,6 +169,7 @@ class FakeEngine(Shared):
         return one_by_one(self, states, tokens, scored)
 
     def _open(self) -> None:
+        self._lock.owner.require()
         if self._closed:
             raise EngineClosed
 

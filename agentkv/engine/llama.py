@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -44,6 +43,7 @@ from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.sequence import SequenceSetter
 from agentkv.engine.settings import KV_TYPES, EngineSettings
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
+from agentkv.forks import OwnedLock
 from agentkv.hashing import file_sha256
 from agentkv.records import Fingerprint, StateLayout
 from agentkv.shared import Shared
@@ -66,7 +66,7 @@ class LlamaEngine(Shared):
     ) -> None:
         self.settings = settings or EngineSettings()
         self.counters = Counters()
-        self._lock = threading.RLock()
+        self._lock = OwnedLock("model", reentrant=True)
         self._tokens: list[int] = []
         self._restored = 0
         # A recurrent cache begins at its old rows times zero, which may be minus zero: then one block would have two
@@ -178,7 +178,9 @@ class LlamaEngine(Shared):
         return found
 
     def close(self) -> None:
-        """Free the native memory; may be called twice."""
+        """Free the native memory; may be called twice. In a forked child it is the parent's, and stays."""
+        if not self._lock.owner.is_here:
+            return
         with self._lock:
             if self._beside is not None:
                 self._beside.close()
@@ -198,6 +200,7 @@ class LlamaEngine(Shared):
         self.close()
 
     def _open(self) -> Any:
+        self._lock.owner.require()
         if not self._context:
             raise EngineClosed
         return self._context

@@ -14,6 +14,8 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
+from agentkv.forks import Owner
+
 _log_lines: deque[str] = deque(maxlen=20)
 
 
@@ -23,8 +25,26 @@ def _keep_log(level: int, text: bytes, _user: object) -> None:
         _log_lines.append(text.decode("utf-8", "replace").strip())
 
 
+_owners: list[Owner] = []
+
+
+def claim() -> None:
+    """Note that this process computes with llama.cpp. Raises OpenedBeforeFork if one that it was forked from has.
+
+    The threads of OpenMP, which llama.cpp may be built with, stay in the parent, and the library waits for them in the
+    child for ever, whatever model is opened there.
+    """
+    if not _owners:
+        _owners.append(Owner("llama.cpp library"))
+    _owners[0].require()
+
+
 def start_backend() -> None:
-    """Start llama.cpp; its warnings and errors are kept instead of printed. May be called again."""
+    """Start llama.cpp; its warnings and errors are kept instead of printed. May be called again.
+
+    Raises OpenedBeforeFork.
+    """
+    claim()
     llama_cpp.llama_log_set(_keep_log, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
 

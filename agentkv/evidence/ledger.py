@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +44,7 @@ from agentkv.evidence.records import (
     plain,
 )
 from agentkv.evidence.verify import verify
+from agentkv.forks import OwnedLock
 from agentkv.hashing import file_sha256, sha256
 from agentkv.records import Fingerprint, Record, TokenCounts
 from agentkv.store.format import Malformed
@@ -77,7 +77,7 @@ class Run:
         self.id = run_id
         self._ledger = ledger
         self._items, self._verdicts = items, verdicts
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("run of the ledger")
 
     def record(
         self,

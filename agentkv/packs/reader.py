@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +18,7 @@ import numpy as np
 
 from agentkv import fsio
 from agentkv.errors import UsageError
+from agentkv.forks import OwnedLock
 from agentkv.hashing import sha256
 from agentkv.packs import format as formats
 from agentkv.packs import tar
@@ -65,7 +65,7 @@ class Pack:
 
     def __init__(self, path: Path, file: BinaryIO, n_bytes: int, limits: PackLimits, store_limits: Limits) -> None:
         self.path, self.n_bytes, self.limits, self.store_limits = path, n_bytes, limits, store_limits
-        self._file, self._lock = file, threading.Lock()
+        self._file, self._lock = file, OwnedLock("pack")
         with self.told():
             if n_bytes > limits.pack_bytes:
                 raise Malformed(f"{n_bytes:,} bytes, more than the limit of {limits.pack_bytes:,}")

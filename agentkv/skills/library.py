@@ -23,7 +23,6 @@ again, and others go for it.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
+from agentkv.forks import OwnedLock
 from agentkv.records import NamedBlock
 from agentkv.shared import Shared
 from agentkv.skills.evictions import Evictions
@@ -111,7 +111,7 @@ class SkillLibrary(Shared):
         self.memory, self.references = memory, references
         self._allow_inexact = allow_inexact
         self._cutter = Cutter(memory.blocks, memory.prefix, max_tokens=max_tokens)
-        self._lock = threading.RLock()
+        self._lock = OwnedLock("skill library", reentrant=True)
         self._cuts: dict[Path, tuple[object, list[Piece]]] = {}
         self._refused: dict[Path, tuple[object, AgentKVError]] = {}
 

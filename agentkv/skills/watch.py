@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Self
 
 from agentkv.engine.base import Cancellation
 from agentkv.errors import Cancelled, StoreError
+from agentkv.forks import Owner
 from agentkv.skills.debounce import Debounce
 from agentkv.skills.inventory import place_of
 from agentkv.skills.report import Broken, SkillEvent
@@ -67,6 +68,7 @@ class SkillWatch:
         self._stores = set(_as_seen(library.memory.store.root, library.inventory.roots))
         self._pending: Debounce[Path] = Debounce(quiet_s, longest_s, time.monotonic)
         self._changed = threading.Condition()
+        self._owner = Owner("skill watch")
         self._cancellation = Cancellation()
         self._stopping = False
         self._asked, self._answered, self._busy = 0, 0, True
@@ -82,6 +84,8 @@ class SkillWatch:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if not self._owner.is_here:
+            return
         self._end(_STOP_S)
         if kind is None:
             self._raise_failure()
@@ -95,6 +99,7 @@ class SkillWatch:
 
     def wait_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until whatever was written before this call is dealt with; False if the time was up first."""
+        self._owner.require()
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             self._asked += 1
@@ -110,6 +115,7 @@ class SkillWatch:
 
     def stop(self, timeout_s: float = _STOP_S) -> bool:
         """End it; a deposit under way is cancelled within a token. False if it has not ended within the time."""
+        self._owner.require()
         ended = self._end(timeout_s)
         self._raise_failure()
         return ended

@@ -10,6 +10,8 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
+from agentkv import sqlitefiles
+
 ADAPTERS = "adapters"
 DATABASE_SUFFIX = ".sqlite"
 JOURNAL_SUFFIX = "-journal"
@@ -21,7 +23,7 @@ def fault(path: Path) -> str | None:
     """What SQLite finds wrong with the database at ``path``, None if nothing. Raises OSError if it cannot be read."""
     try:
         uri = f"{path.as_uri()}?mode=rw"  # a journal that a crash has left is rolled back; nothing is created
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_S)) as connection:
+        with contextlib.closing(sqlitefiles.connect(uri, uri=True, timeout=_BUSY_S)) as connection:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF in _DAMAGE:

@@ -6,11 +6,12 @@ put. Does not guarantee that an object stays: every ``get`` may miss.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from agentkv.forks import OwnedLock
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class StateCache(Generic[T]):
         if limit < 0:
             raise ValueError(f"limit is {limit}, must be 0 or more bytes")
         self.limit = limit
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("store")
         self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._bytes = self._hits = self._misses = self._evictions = 0
 

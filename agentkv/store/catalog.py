@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from agentkv import sqlitefiles
 from agentkv.errors import (
     CorruptBlock,
     MissingSegment,
@@ -21,6 +22,7 @@ from agentkv.errors import (
     UnknownBlock,
     UsageError,
 )
+from agentkv.notices import warn
 from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SegmentRef, SelfTest
 from agentkv.shared import Shared
 from agentkv.store import budget as budgets
@@ -129,6 +131,8 @@ class BlockStore(Shared, Bounded):
     def close(self) -> None:
         """Release threads and RAM, write the uses noted. May be called twice; a later call starts them again."""
         self._workers.close()
+        if not self.files.lock.owner.is_here:
+            return
         self._uses.flush()
         self.cache.clear()
 
@@ -297,9 +301,12 @@ class BlockStore(Shared, Bounded):
         """Remove what no block needs. Raises CorruptBlock, StoreReadError if a manifest is unreadable.
 
         ``min_age_s``: leave what is younger; None for no age where locks protect deposits under way, else an
-        hour. ``dry_run`` only counts.
+        hour. ``dry_run`` only counts. SQLite files in which deleted rows can still be read are cleaned.
         """
-        return gc.collect(self.files, min_age_s, dry_run=dry_run)
+        collected = gc.collect(self.files, min_age_s, dry_run=dry_run)
+        for path, reason in [] if dry_run else sqlitefiles.scrub_all(self.root):
+            warn(f"what was deleted from {path} may still be read there: {reason}. Run `agentkv gc` again later.")
+        return collected
 
     def check(self, *, deep: bool = True, progress: Progress | None = None) -> Report:
         """Look at every file; changes nothing. ``deep`` also decodes each segment and hashes the raw bytes.

@@ -15,12 +15,12 @@ import contextlib
 import errno
 import os
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from agentkv import fsio
 from agentkv.errors import StoreError
+from agentkv.forks import RenewedLock
 
 _SLACK_BYTES = 1 << 20
 
@@ -47,7 +47,7 @@ class LineLog:
         self.lost, self.reason = 0, ""
         self._stem, self._wait_s = stem, wait_s
         self._form = re.compile(re.escape(stem) + r"-(\d{6})\.jsonl")
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
 
     @property
     def current(self) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from agentkv import fsio
 from agentkv.errors import StoreReadError, UsageError
+from agentkv.forks import Owner
 
 LOCK, GATE = "agentkv-store.lock", "agentkv-gate.lock"
 WAIT_S = 60.0
@@ -30,10 +31,12 @@ class StoreLock:
     def __init__(self, root: Path) -> None:
         self._lock, self._gate = root / LOCK, root / GATE
         self._held = threading.local()
+        self.owner = Owner("store")
 
     @contextlib.contextmanager
     def shared(self, wait_s: float = WAIT_S) -> Iterator[None]:
         """Keep removals away. Raises StoreReadError if one is still running after ``wait_s``."""
+        self.owner.require()
         if self.is_held:
             with self._counted():
                 yield
@@ -52,6 +55,7 @@ class StoreLock:
 
         Raises UsageError on a thread that holds the lock already.
         """
+        self.owner.require()
         if self.is_held:
             raise UsageError("this thread is at work in the store; nothing can be removed from within that")
         with contextlib.ExitStack() as held:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -20,6 +19,7 @@ import numpy as np
 
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, UsageError
+from agentkv.forks import OwnedLock
 from agentkv.records import SegmentRef
 from agentkv.store import codec as codecs
 from agentkv.store.codec import Bytes, scratch
@@ -124,7 +124,7 @@ class FileSegmentStore:
         self._always = verify == "always"
         self._durable: set[str] = set()
         self._changes = 0
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("store")
 
     def path(self, sha256: str) -> Path:
         """Where the segment is, or would be."""

@@ -2,8 +2,9 @@
 
     threads/<key>/<8 digits>.json    one entry: a turn, or a rewind      sealed JSON, never changed
 
-``key`` is a digest of the thread's name. An entry is written under a temporary name, synced, and linked to the next
-free number: two writers never share one, and none replaces another's. Knows files and that entries follow one another;
+``key`` is a digest of the thread's name. An entry is written under a temporary name, synced, and linked to the number
+after the head that its writer knows: of two writers who know the same head one is refused, and none replaces another's.
+Knows files and that entries follow one another;
 refuses to know models and blocks. No block depends on a log, nor a log on a block: a checkpoint that is gone is read
 again.
 """
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentkv import fsio
-from agentkv.errors import CorruptThread, StoreReadError, UsageError
+from agentkv.errors import CorruptThread, StoreReadError, ThreadChanged, UsageError
 from agentkv.records import ThreadEntry
 from agentkv.store import format as formats
 from agentkv.store.beside import Found
@@ -28,6 +29,11 @@ from agentkv.store.format import Malformed, is_digest
 THREADS = "threads"
 _FILE = re.compile(r"(\d{8})\.json")
 _MAX = 99_999_999
+_PROBE_BYTES = 4096
+
+Head = tuple[int, fsio.Identity | None]
+"""The number of a log's newest entry and the identity of its file; of an empty log :data:`EMPTY`."""
+EMPTY: Head = (0, None)
 
 
 class ThreadLog:
@@ -70,20 +76,42 @@ class ThreadLog:
             seq = entry.after
         return turns[::-1]
 
-    def append(self, entry: ThreadEntry) -> ThreadEntry:
-        """Write an entry under the next free number, durably; what was written.
+    def head(self) -> Head:
+        """The newest entry: whoever appends says behind which one. Raises StoreReadError."""
+        numbers = self.numbers()
+        if not numbers:
+            return EMPTY
+        path = self.path(numbers[-1])
+        try:
+            return numbers[-1], fsio.identity_of(path.lstat())
+        except FileNotFoundError:  # removed just now
+            return EMPTY
+        except OSError as error:
+            raise fsio.translated(error, path) from error
 
-        Raises UsageError, StoreFull, StoreReadError; then nothing was.
+    def append(self, entry: ThreadEntry, head: Head) -> tuple[ThreadEntry, Head]:
+        """Write an entry under the number after ``head``'s, durably; what was written, and the new head.
+
+        Raises ThreadChanged if the log has another head by now, UsageError, StoreFull, StoreReadError; then nothing
+        was written.
         """
         with self._files.lock.shared():
-            seq = max([entry.seq - 1, *self.numbers()]) + 1
-            while True:
-                if seq > _MAX:
-                    raise UsageError(f"thread {self.thread_id!r} is full")
-                numbered = entry.model_copy(update={"seq": seq})
-                if self._place(numbered):
-                    return numbered
-                seq += 1
+            if head[0] >= _MAX:
+                raise UsageError(f"thread {self.thread_id!r} is full")
+            if self.head() != head:
+                raise ThreadChanged(self.thread_id)
+            numbered = entry.model_copy(update={"seq": head[0] + 1})
+            return numbered, (numbered.seq, self._place(numbered))
+
+    def require_writable(self) -> None:
+        """Try now what :meth:`append` needs, so that no answer is made in vain. Raises StoreFull, StoreReadError."""
+        fsio.refuse_links(self._files.root, self.folder / "x")
+        place = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise StoreReadError(place, "it cannot be written, so no turn could be kept")
+        probe = self._files.temporaries / fsio.temporary_beside(self.folder).name
+        fsio.write_briefly(probe, bytes(_PROBE_BYTES))
+        fsio.remove_file(probe)
 
     def remove(self) -> int:
         """Delete the whole log; how many entries. The last goes first: cut short, it leaves a shorter thread."""
@@ -99,8 +127,8 @@ class ThreadLog:
         """Where an entry is, or would be."""
         return self.folder / f"{seq:08}.json"
 
-    def _place(self, entry: ThreadEntry) -> bool:
-        """Link a finished file into its place; False if the number is taken."""
+    def _place(self, entry: ThreadEntry) -> fsio.Identity:
+        """Link a finished file into its place; its identity. Raises ThreadChanged if another was quicker."""
         try:
             data = formats.encode_entry(entry, self._files.limits)
         except Malformed as error:
@@ -112,15 +140,16 @@ class ThreadLog:
             fsio.refuse_links(self._files.root, path)
             fsio.write_durably(temporary, [data], temporaries=self._files.temporaries, sync_parent=False)
             try:
+                identity = fsio.identity_of(temporary.lstat())
                 os.link(temporary, path)
             finally:
                 fsio.remove_file(temporary)
             fsio.sync_directory(self.folder)
         except FileExistsError:
-            return False
+            raise ThreadChanged(self.thread_id) from None
         except OSError as error:
             raise fsio.translated(error, path, len(data)) from error
-        return True
+        return identity
 
 
 def thread_names(files: StoreFiles) -> list[str]:

@@ -11,13 +11,15 @@ import contextlib
 import os
 import sqlite3
 import stat
-import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from agentkv import sqlitefiles
+from agentkv.forks import RenewedLock
 
 USES = "agentkv-uses.sqlite"
 VERSION = 1
@@ -44,7 +46,7 @@ class Uses:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: dict[str, Use] = {}
-        self._lock = threading.Lock()
+        self._lock = RenewedLock()
         self._pid, self._flushed = os.getpid(), time.monotonic()
         self._at_exit = weakref.finalize(self, _write, path, self._pending, self._pid)
 
@@ -135,7 +137,7 @@ def _open(path: Path, write: bool) -> sqlite3.Connection | None:
             return None
     connection = None
     try:
-        connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level="IMMEDIATE")
+        connection = sqlitefiles.connect(path, timeout=_BUSY_S, isolation_level="IMMEDIATE")
         connection.execute("PRAGMA synchronous = OFF")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, VERSION):
@@ -146,6 +148,7 @@ def _open(path: Path, write: bool) -> sqlite3.Connection | None:
                 connection.close()
                 return None
             connection.execute(_SCHEMA)
+            sqlitefiles.mark_new(connection)
             connection.execute(f"PRAGMA user_version = {VERSION}")
         return connection
     except sqlite3.OperationalError:

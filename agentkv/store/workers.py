@@ -8,10 +8,11 @@ ever.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
+
+from agentkv.forks import OwnedLock
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("store")
 
     def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
         """Do ``work`` for every item; an error stops what has not begun, and is raised after the rest."""
@@ -47,7 +48,9 @@ class Workers:
                 future.result()
 
     def close(self) -> None:
-        """End the threads. A later :meth:`each` starts new ones."""
+        """End the threads. A later :meth:`each` starts new ones. In a forked child there are none."""
+        if not self._lock.owner.is_here:
+            return
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:

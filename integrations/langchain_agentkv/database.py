@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentkv import BlockStore, fsio
+from agentkv import BlockStore, fsio, sqlitefiles
 from agentkv.errors import CorruptDatabase, StoreFormatError, StoreFull, StoreReadError
 from agentkv.store.adapters import ADAPTERS
 from agentkv.store.marker import require_marker
@@ -90,6 +90,7 @@ class Database:
                     for statement in self._schema:
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {VERSION}")
+                    sqlitefiles.mark_new(connection)
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
@@ -124,7 +125,9 @@ class Database:
         connection = None
         try:
             uri = f"{self.path.as_uri()}?mode={mode}"
-            connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+            connection = sqlitefiles.connect(
+                uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            )
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA synchronous = {'EXTRA' if self._durable else 'OFF'}")

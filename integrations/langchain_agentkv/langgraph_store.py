@@ -37,6 +37,7 @@ from langgraph.store.base import (
 from agentkv import BlockStore
 from agentkv.errors import StoreFull, StoreReadError, UsageError
 from agentkv.notices import warn
+from agentkv.sqlitefiles import purge
 from langchain_agentkv.byte_store import after_all
 from langchain_agentkv.database import Database, seal
 from langchain_agentkv.items import (
@@ -185,8 +186,8 @@ class AgentKVStore(BaseStore):
                 self._make_current(connection)
                 results = [self._result(connection, op, queries, now, read) for op in batch.ops]
                 _refresh(connection, read, now)
-                self._sweep(connection, now)
-                self._write(connection, batch, documents, now)
+                if self._sweep(connection, now) | self._write(connection, batch, documents, now):
+                    purge(connection)
             return results
         with self._database.reading() as viewed:
             if viewed is None:
@@ -270,26 +271,30 @@ class AgentKVStore(BaseStore):
         select = f"SELECT id FROM items WHERE {where} ORDER BY updated DESC, id DESC LIMIT ?"
         yield from (row[0] for row in connection.execute(select, (*bounds, limit)) if row[0] not in scores)
 
-    def _write(self, connection: sqlite3.Connection, batch: _Batch, documents: _Vectors, now: float) -> None:
+    def _write(self, connection: sqlite3.Connection, batch: _Batch, documents: _Vectors, now: float) -> bool:
+        """Carry out the writes; whether words went from the index."""
+        dropped = False
         for place, write in batch.writes.items():
             if write.value is None:
                 gone = connection.execute("SELECT id FROM items WHERE namespace = ? AND key = ?", place).fetchall()
-                self._drop(connection, [row[0] for row in gone])
+                dropped |= self._drop(connection, [row[0] for row in gone])
                 continue
             expires = None if write.ttl is None else now + write.ttl * 60
             row = (*place, write.value, seal(*place, write.value), now, now, write.ttl, expires)
             item = connection.execute(_PUT, row).fetchone()[0]
             vectors = [documents[text] for text in write.indexed.texts]
-            self._ranking.index(connection, item, write.indexed.words, vectors)
+            dropped |= self._ranking.index(connection, item, write.indexed.words, vectors)
+        return dropped
 
-    def _sweep(self, connection: sqlite3.Connection, now: float) -> None:
-        """Delete what has expired."""
+    def _sweep(self, connection: sqlite3.Connection, now: float) -> bool:
+        """Delete what has expired; whether words went from the index."""
         gone = connection.execute("SELECT id FROM items WHERE expires IS NOT NULL AND expires <= ?", (now,)).fetchall()
-        self._drop(connection, [row[0] for row in gone])
+        return self._drop(connection, [row[0] for row in gone])
 
-    def _drop(self, connection: sqlite3.Connection, items: list[int]) -> None:
-        self._ranking.forget(connection, items)
+    def _drop(self, connection: sqlite3.Connection, items: list[int]) -> bool:
+        dropped = self._ranking.forget(connection, items)
         connection.executemany("DELETE FROM items WHERE id = ?", [(item,) for item in items])
+        return dropped
 
     # --- rows -------------------------------------------------------------------------------------
 

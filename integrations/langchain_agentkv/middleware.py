@@ -10,7 +10,6 @@ that is gone is.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, cast
@@ -30,6 +29,7 @@ from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
 from agentkv.errors import InvalidManual, UsageError
+from agentkv.forks import OwnedLock
 from agentkv.hashing import sha256
 from agentkv.records import Decision
 from agentkv.shared import Shared
@@ -108,7 +108,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         roots = [folder for folder, _ in folders]
         self.library = SkillLibrary(memory, roots, references=references) if roots else None
         self.report: SyncReport | None = None
-        self._syncing = threading.Lock()
+        self._syncing = OwnedLock("skill middleware")
 
     def close(self) -> None:
         """Close the memory if it was made here."""

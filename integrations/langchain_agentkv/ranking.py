@@ -75,18 +75,20 @@ class Ranking:
             raise UsageError(f"the embedding gave {len(vector)} numbers, index says dims = {self._dims}")
         return np.asarray(vector, _FLOAT).tobytes()
 
-    def index(self, connection: sqlite3.Connection, item: int, words: str, vectors: Iterable[bytes]) -> None:
-        """Make an item's words and vectors those given."""
-        self.forget(connection, [item])
+    def index(self, connection: sqlite3.Connection, item: int, words: str, vectors: Iterable[bytes]) -> bool:
+        """Make an item's words and vectors those given; whether it had other words, see :meth:`forget`."""
+        had = self.forget(connection, [item])
         if words:
             _put_words(connection, item, words.encode("utf-8", "replace").decode())
         connection.executemany("INSERT INTO vectors VALUES (?, ?)", [(item, vector) for vector in vectors])
+        return had
 
-    def forget(self, connection: sqlite3.Connection, items: Iterable[int]) -> None:
-        """Drop what is indexed of these items."""
+    def forget(self, connection: sqlite3.Connection, items: Iterable[int]) -> bool:
+        """Drop what is indexed of these items; whether words went, which the file has until the index is purged."""
         rows = [(item,) for item in items]
-        connection.executemany("DELETE FROM words WHERE rowid = ?", rows)
+        gone = connection.executemany("DELETE FROM words WHERE rowid = ?", rows).rowcount
         connection.executemany("DELETE FROM vectors WHERE item = ?", rows)
+        return gone > 0
 
     # --- what is found ---
 

@@ -65,7 +65,9 @@ class Asked:
 def load(data: bytes) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[Question]]:
     """The languages by code, all paragraphs by ``language/topic``, and the questions."""
     languages = {entry["language"]: entry for entry in map(json.loads, data.decode().splitlines())}
-    paragraphs = {f"{code}/{topic}": text for code, entry in languages.items() for topic, text in entry["documents"].items()}
+    paragraphs = {
+        f"{code}/{topic}": text for code, entry in languages.items() for topic, text in entry["documents"].items()
+    }
     questions = [
         Question(code, kind, text, f"{code}/{topic}")
         for code, entry in languages.items()

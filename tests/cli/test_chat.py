@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
+from agentkv import AgentMemory, FakeEngine
 from agentkv.cli import app
-from agentkv.errors import UsageError
+from agentkv.errors import UsageError, WindowOverflow
+from agentkv.threads import Thread
 
 from .conftest import Run, error_of, record
 
@@ -52,6 +56,49 @@ def test_an_answer_that_was_cut_says_so(filled: Run) -> None:
     cut = chat("what is the restocking fee\n", "--skill", "fees", "--max-new", "3")
     assert "… cut at 3 tokens (--max-new)" in cut.stderr
     assert "cut at" not in chat("what is the restocking fee\n", "--skill", "fees").stderr
+
+
+def test_a_conversation_that_fills_the_window_goes_on_and_says_so(filled: Run) -> None:
+    asked = "".join(f"what is the restocking fee, number {n}\n" for n in range(40))
+    small = ("--window", "1024", "--max-new", "64", "--no-skill")
+    result = chat(asked, *small)
+    assert result.exit_code == 0
+    assert "were not shown to the model, whose window of 1,024 tokens is full" in result.stderr
+    turns = record(filled("threads", "show", "chat", "--json"))["turns"]
+    assert len(turns) == 40
+    assert turns[-1]["left_out"] > 0
+    again = record(chat("once more\n", *small, "--json"))["turns"][0]
+    assert "were not shown" in again["notes"][0]
+    assert chat(asked, *small, "--when-full", "refuse").exit_code == WindowOverflow.exit_code
+    assert error_of(chat("x\n", "--when-full", "forget", "--json"))["exit_code"] == UsageError.exit_code
+
+
+@pytest.mark.parametrize("in_hand", [True, False])
+def test_a_conversation_that_goes_on_elsewhere_is_opened_again(
+    filled: Run, store: Path, monkeypatch: pytest.MonkeyPatch, in_hand: bool
+) -> None:
+    ask = Thread.stream
+
+    def elsewhere(self: Thread, text: str, **how: Any) -> Any:
+        """Another process answers, before this one begins or after its first piece."""
+        monkeypatch.setattr(Thread, "stream", ask)
+        stream = ask(self, text, **how)
+        if in_hand:
+            yield next(stream)
+        AgentMemory(store, FakeEngine(window=4096)).thread("chat").ask("Elsewhere?", skill=None, max_new=4)
+        yield from stream
+
+    monkeypatch.setattr(Thread, "stream", elsewhere)
+    result = chat("what is the restocking fee\nwhat is the restocking fee\n", "--skill", "fees")
+    assert result.exit_code == 0
+    assert result.stdout == f"{FEE}\n{FEE}\n"
+    assert "gone on elsewhere and has 1 turn now" in result.stderr
+    assert ("is not kept" in result.stderr) == in_hand
+    turns = record(filled("threads", "show", "chat", "--json"))["turns"]
+    assert [turn["question"] for turn in turns][: 3 - in_hand] == ["Elsewhere?", *["what is the restocking fee"] * 2][
+        : 3 - in_hand
+    ]
+    assert len(turns) == 3 - in_hand
 
 
 def test_two_ways_to_say_which_skill_exclude_each_other(filled: Run) -> None:

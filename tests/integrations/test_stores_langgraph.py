@@ -29,6 +29,7 @@ from langgraph.store.sqlite import SqliteStore
 
 from agentkv import BlockStore
 from agentkv.errors import CorruptDatabase, UsageError
+from tests.test_forks import in_child
 
 
 @pytest.fixture
@@ -386,10 +387,10 @@ def test_a_failed_batch_keeps_nothing(store: AgentKVStore, monkeypatch: pytest.M
     store.put(("a",), "k", {"n": 1})
     real = store._ranking.index
 
-    def fail(connection: Any, item: int, words: str, vectors: Any) -> None:
+    def fail(connection: Any, item: int, words: str, vectors: Any) -> bool:
         if "poison" in words:
             raise KeyboardInterrupt
-        real(connection, item, words, vectors)
+        return real(connection, item, words, vectors)
 
     monkeypatch.setattr(store._ranking, "index", fail)
     with pytest.raises(KeyboardInterrupt):
@@ -398,6 +399,38 @@ def test_a_failed_batch_keeps_nothing(store: AgentKVStore, monkeypatch: pytest.M
     assert found is not None
     assert found.value == {"n": 1}
     assert store.get(("a",), "l") is None
+
+
+@pytest.mark.parametrize("how", ["delete", "overwrite", "expire"])
+def test_what_is_deleted_or_overwritten_cannot_be_read_in_the_file(
+    store: AgentKVStore, how: str, clock: list[float]
+) -> None:
+    for number in range(60):
+        store.put(("users", "ada"), f"k{number}", {"text": f"Note {number} about trains"})
+    store.put(("users", "ada"), "secret", {"text": "The password is Zebraquartz"}, ttl=1 if how == "expire" else None)
+    assert b"zebraquartz" in store.path.read_bytes().lower()
+    if how == "delete":
+        store.delete(("users", "ada"), "secret")
+    elif how == "overwrite":
+        store.put(("users", "ada"), "secret", {"text": "There is none"})
+    else:
+        clock[0] += 120
+        store.put(("users", "ada"), "other", {"text": "Something else"})
+    assert b"zebraquartz" not in store.path.read_bytes().lower()
+    assert len(store.search(("users",), query="trains", limit=100)) == (61 if how != "delete" else 60)
+    assert not store.search(("users",), query="password", limit=1)[0].score
+
+
+def test_a_store_that_was_opened_before_a_fork_works_in_the_child(store: AgentKVStore) -> None:
+    store.put(("a",), "k", {"text": "tea"})
+
+    def in_the_child() -> str:
+        store.put(("a",), "child", {"text": "milk"})
+        item = store.get(("a",), "k")
+        return item.value["text"] if item else ""
+
+    assert in_child(in_the_child) == "tea"
+    assert store.search(("a",), query="milk", limit=1)[0].key == "child"
 
 
 def test_a_damaged_row_is_an_error_and_can_be_put_again(store: AgentKVStore) -> None:

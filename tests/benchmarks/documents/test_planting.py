@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.text import STOP_WORDS
 from agentkv.documents.readable import readable
 from agentkv.documents.source import Kind
 from agentkv.errors import UsageError
+from agentkv.text import STOP_WORDS
 from tests.benchmarks.documents import planting
 
 
