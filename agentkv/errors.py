@@ -358,14 +358,14 @@ class SkillError(AgentKVError):
 
 
 class InvalidManual(SkillError):
-    """A manual that cannot be loaded: which file, which line, why."""
+    """A manual that cannot be loaded: which file, which line, why; ``keeper``: the folder whose skill has its name."""
 
     exit_code = 50
 
-    def __init__(self, path: Path, reason: str, line: int | None = None) -> None:
+    def __init__(self, path: Path, reason: str, line: int | None = None, keeper: Path | None = None) -> None:
         at = f"{path}:{line}" if line is not None else f"{path}"
         super().__init__(f"{at}: {reason}")
-        self.path, self.reason, self.line = path, reason, line
+        self.path, self.reason, self.line, self.keeper = path, reason, line, keeper
 
 
 class UnknownSkill(SkillError):

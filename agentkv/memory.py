@@ -26,6 +26,7 @@ from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256
+from agentkv.notices import warn
 from agentkv.records import Decision, NamedBlock, SelfTest, Turn
 from agentkv.router.base import NONE, Candidate, Classifier
 from agentkv.router.decision import Fallback
@@ -138,7 +139,9 @@ class AgentMemory(Shared):
         WindowOverflow, InexactBlock, UnknownSkill, Cancelled.
         """
         manual = skill if isinstance(skill, Manual) else load_manual(Path(skill))
-        entry = _Entry("skill", manual.name, manual.description, str(manual.path), manual.license or "")
+        if manual is not skill and manual.notes:
+            warn(manual.warning)
+        entry = _Entry("skill", manual.name, manual.card, str(manual.path), manual.license or "")
         return self._deposit(entry, manual.block_text, allow_inexact, cancellation, behind)
 
     def deposit_text(

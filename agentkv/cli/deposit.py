@@ -118,12 +118,12 @@ def _show(rows: Sequence[Row], evicted: Sequence[dict[str, Any]]) -> None:
 
 def gather(paths: Sequence[Path], name: str | None, description: str) -> tuple[list[Item], Failures]:
     """Everything under ``paths`` that can be deposited, and what cannot. Raises UsageError."""
-    from agentkv.skills.manual import FILE_NAME
+    from agentkv.skills.discovery import FILE_NAMES
 
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no file or folder {path}")
-    folders = [path for path in paths if path.is_dir() or path.name == FILE_NAME]
+    folders = [path for path in paths if path.is_dir() or path.name in FILE_NAMES]
     texts = [path for path in paths if path not in folders]
     if (name or description) and (folders or len(texts) != 1):
         raise UsageError("--name and --description go with exactly one text file; a manual has its own")
@@ -138,12 +138,15 @@ def gather(paths: Sequence[Path], name: str | None, description: str) -> tuple[l
 
 def manuals_in(folders: Sequence[Path]) -> tuple[list[Item], Failures]:
     """All manuals at or below ``folders``, and the broken ones."""
-    from agentkv.skills.manual import FILE_NAME, load_manuals
+    from agentkv.skills.discovery import NOTHING_THERE, Found, find_manuals
+    from agentkv.skills.manual import load_manuals
+    from agentkv.skills.report import warn_of
 
-    empty = [path for path in folders if path.is_dir() and next(path.rglob(FILE_NAME), None) is None]
+    empty = [path for path in folders if path.is_dir() and find_manuals(path) == Found()]
     found = load_manuals([path.absolute() for path in folders if path not in empty])
+    warn_of([*found.notices, *(manual.warning for manual in found.loaded if manual.notes)], set())
     failures: Failures = [(str(error.path), error) for error in found.broken]
-    failures += [(str(path), InvalidManual(path, f"there is no {FILE_NAME} at or below it")) for path in empty]
+    failures += [(str(path), InvalidManual(path, NOTHING_THERE)) for path in empty]
     return [Item(m.name, m.path, m.text, m.description, m) for m in found.loaded], failures
 
 

@@ -1,14 +1,17 @@
-"""The frontmatter of a SKILL.md: the YAML that the format allows, and one narrow rule for what people write instead.
+"""The frontmatter of a SKILL.md: the YAML that the format allows, and what people write instead.
 
 What the public validator (``skills-ref``) takes is read here with the same values: every scalar is text, whatever it
-looks like; flow collections, tags, anchors and repeated keys are refused. So is what is larger than MAX_CHARS or nested
-deeper than MAX_DEPTH: a parser's time is worth something. It knows no files.
+looks like. What is YAML but not of the format is read too and is in ``violations``: collections in brackets, tags,
+anchors, fields of other clients, repeated keys (the last one counts). Refused is what is no YAML, larger than
+MAX_CHARS, or nested deeper or expanded further than MAX_DEPTH and MAX_NODES: a parser's time is worth something. It
+knows no files.
 
-**The narrow rule.** If the frontmatter is no YAML at all, each line ``key: value`` that is no YAML *by itself* is read
-as if its value stood in quotes, and the whole is tried once more: a colon in a description, a value that begins with
-``@``, a backtick, ``%`` or ``[draft``. Indented lines count only below ``metadata:``. Lines that are YAML by
-themselves, and every frontmatter that is YAML, are never altered: `` #7`` in a plain value begins a comment, as YAML
-says, so what follows is not part of the value. Both are noted, so that neither happens without a word.
+**The narrow rules.** If the frontmatter is no YAML at all, tabs at the beginnings of lines are read as blanks, and each
+line ``key: value`` that is no YAML *by itself* is read as if its value stood in quotes: a colon in a description, a
+value that begins with ``@``, a backtick, ``%`` or ``[draft``. Indented lines count only below ``metadata:``. Lines that
+are YAML by themselves, and every frontmatter that is YAML, are never altered: `` #7`` in a plain value begins a
+comment, as YAML says, so what follows is not part of the value. All of it is noted, so that nothing happens without a
+word.
 
 Not guaranteed: the line breaks U+0085, U+2028 and U+2029, which YAML 1.1 and 1.2 take differently, are read as blanks.
 """
@@ -16,14 +19,15 @@ Not guaranteed: the line breaks U+0085, U+2028 and U+2029, which YAML 1.1 and 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
-MAX_CHARS, MAX_DEPTH = 256 * 1024, 16
+MAX_CHARS, MAX_DEPTH, MAX_NODES = 256 * 1024, 16, 10_000
+_NAMED = 8
 _LINE = re.compile(r"^([ ]*)([A-Za-z][\w.-]*):[ \t]+(?![|>])(\S.*?)[ \t]*$")
 _BREAKS = str.maketrans("\x85\u2028\u2029", "   ")
 # Besides its own errors, yaml lets ValueError through, and RecursionError for deep nesting.
@@ -39,44 +43,52 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
+class Violation:
+    """Something that the public validator refuses, in which line of the file."""
+
+    reason: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.reason if self.line is None else f"line {self.line}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Frontmatter:
-    """``fields``: text, or lists and mappings of it. ``lines``: of each key, in the file. ``notes``: for a person."""
+    """``fields``: text, or lists and mappings of it. ``lines``: of each key, in the file.
+
+    ``violations``: what the public validator refuses; ``notes``: what else a person should know.
+    """
 
     fields: dict[str, Any]
     lines: dict[str, int]
     notes: tuple[str, ...]
+    violations: tuple[Violation, ...]
 
 
 def read(lines: Sequence[str], first_line: int) -> Frontmatter:
     """The frontmatter whose lines these are; ``first_line`` is the number of the first one. Raises Malformed."""
     if sum(map(len, lines)) > MAX_CHARS:
         raise Malformed(f"the frontmatter has more than {MAX_CHARS:,} characters", first_line)
-    lines = [line.translate(_BREAKS) for line in lines]
-    notes: list[str] = []
-    try:
-        events = _events(lines)
-    except _YAML_ERRORS as strict:
-        lines, quoted = _with_quotes(lines)
-        try:
-            events = _events(lines)
-        except _YAML_ERRORS:
-            raise _malformed(strict, first_line) from strict
-        notes += [f"line {first_line + at}: no YAML; its value was taken as it stands" for at in quoted]
-    _refuse_beyond_the_format(events, first_line)
+    lines, events, violations = _parsed([line.translate(_BREAKS) for line in lines], first_line)
+    violations += _beyond_the_format(events, first_line)
     try:
         node = yaml.compose("\n".join(lines), Loader=yaml.BaseLoader)
     except _YAML_ERRORS as error:
         raise _malformed(error, first_line) from error
     if not isinstance(node, yaml.MappingNode):
         raise Malformed("the frontmatter has no fields", first_line)
-    fields = _plain(node, first_line)
-    keys = {key.value: key.start_mark.line + first_line for key, _ in node.value}
-    unknown = sorted(set(fields) - FIELDS)
+    values = _Values(first_line)
+    fields = values.mapping(node, 0)
+    keys = {flat(values.plain(key, 1)): key.start_mark.line + first_line for key, _ in node.value}
+    violations += values.violations
+    unknown = [key for key in fields if key not in FIELDS]
     if unknown:
-        what = f"unknown frontmatter field {', '.join(unknown)}; put your own under `metadata`"
-        raise Malformed(what, keys[unknown[0]])
-    notes += _comments(node, lines, first_line)
-    return Frontmatter(fields, keys, tuple(notes))
+        named = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
+        what = f"unknown frontmatter field {named}; put your own under `metadata`"
+        violations.append(Violation(what, keys[unknown[0]]))
+    violations += [Violation("a value `=`, which the validator cannot read", at) for at in _equals(node, first_line)]
+    return Frontmatter(fields, keys, tuple(_comments(node, lines, first_line)), tuple(violations))
 
 
 def flat(value: Any) -> str:
@@ -88,6 +100,23 @@ def flat(value: Any) -> str:
             return " ".join(map(flat, value))
         case _:
             return ", ".join(f"{key}: {flat(item)}" for key, item in value.items())
+
+
+def _parsed(lines: list[str], first_line: int) -> tuple[list[str], list[Any], list[Violation]]:
+    """The lines as YAML, by the narrow rules if need be, its events, and what was mended. Raises Malformed."""
+    refusal: Exception | None = None
+    for rules in _RULES:
+        mended, notes = lines, list[Violation]()
+        for rule, what in rules:
+            mended, at = rule(mended)
+            notes += [Violation(what, first_line + i) for i in at]
+        if refusal is None or mended != lines:
+            try:
+                return mended, _events(mended), notes
+            except _YAML_ERRORS as error:
+                refusal = refusal or error
+    assert refusal is not None
+    raise _malformed(refusal, first_line) from refusal
 
 
 def _events(lines: Sequence[str]) -> list[Any]:
@@ -107,7 +136,9 @@ def _malformed(error: Exception, first_line: int) -> Malformed:
     return Malformed(reason, mark.line + first_line if mark is not None else None)
 
 
-def _refuse_beyond_the_format(events: Sequence[Any], first_line: int) -> None:
+def _beyond_the_format(events: Sequence[Any], first_line: int) -> Iterator[Violation]:
+    """What is YAML and not of the format, each kind once."""
+    said = set[str]()
     for event in events:
         what = None
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
@@ -116,28 +147,54 @@ def _refuse_beyond_the_format(events: Sequence[Any], first_line: int) -> None:
             what = "a tag (`!`)"
         elif isinstance(event, yaml.CollectionStartEvent) and event.flow_style:
             what = "a list or mapping in brackets"
-        if what is not None:
+        if what is not None and what not in said:
+            said.add(what)
             line = event.start_mark.line + first_line
-            raise Malformed(f"frontmatter: {what} is not part of the format; put the value in quotes", line)
+            yield Violation(f"frontmatter: {what} is not part of the format; put the value in quotes", line)
 
 
-def _plain(node: Any, first_line: int) -> Any:
-    if isinstance(node, yaml.ScalarNode):
-        return node.value
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, first_line) for item in node.value]
-    found: dict[str, Any] = {}
-    for key, value in node.value:
-        line = key.start_mark.line + first_line
-        if not isinstance(key, yaml.ScalarNode):
-            raise Malformed("frontmatter: a key is no text", line)
-        if key.value in found:
-            raise Malformed(f"frontmatter: the key {key.value!r} appears twice", line)
-        found[key.value] = _plain(value, first_line)
-    return found
+class _Values:
+    """Nodes as text, lists and mappings; what an alias repeats is repeated, within the bounds. Raises Malformed."""
+
+    def __init__(self, first_line: int) -> None:
+        self._first_line, self._nodes = first_line, 0
+        self.violations: list[Violation] = []
+
+    def plain(self, node: Any, depth: int) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise Malformed("frontmatter: its aliases expand without end", node.start_mark.line + self._first_line)
+        if isinstance(node, yaml.ScalarNode):
+            return node.value
+        if isinstance(node, yaml.SequenceNode):
+            return [self.plain(item, depth + 1) for item in node.value]
+        return self.mapping(node, depth)
+
+    def mapping(self, node: Any, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + self._first_line
+            name = flat(self.plain(key, depth + 1))
+            if not isinstance(key, yaml.ScalarNode):
+                self.violations.append(Violation("frontmatter: a key is no text", line))
+            if name in found:
+                what = f"frontmatter: the key {name!r} appears twice; the last one counts"
+                self.violations.append(Violation(what, line))
+            found[name] = self.plain(value, depth + 1)
+        return found
 
 
-def _with_quotes(lines: Sequence[str]) -> tuple[list[str], list[int]]:
+_Rule = Callable[[list[str]], tuple[list[str], list[int]]]
+
+
+def _without_tabs(lines: list[str]) -> tuple[list[str], list[int]]:
+    """The lines with two blanks for each tab in their indentation, and which these are."""
+    indents = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines]
+    mended = [i.replace("\t", "  ") + line[len(i) :] for i, line in zip(indents, lines, strict=True)]
+    return mended, [at for at, indent in enumerate(indents) if "\t" in indent]
+
+
+def _with_quotes(lines: list[str]) -> tuple[list[str], list[int]]:
     """The lines, with the values quoted of those that are no YAML by themselves, and which these are."""
     out, quoted, section = [], [], ""
     for at, line in enumerate(lines):
@@ -151,6 +208,11 @@ def _with_quotes(lines: Sequence[str]) -> tuple[list[str], list[int]]:
     return out, quoted
 
 
+_TABS: tuple[_Rule, str] = (_without_tabs, "YAML allows no tabs there; they were read as blanks")
+_QUOTES: tuple[_Rule, str] = (_with_quotes, "no YAML; its value was taken as it stands")
+_RULES: tuple[tuple[tuple[_Rule, str], ...], ...] = ((), (_TABS,), (_QUOTES,), (_TABS, _QUOTES))
+
+
 def _is_yaml(line: str) -> bool:
     try:
         _events([line])
@@ -159,18 +221,19 @@ def _is_yaml(line: str) -> bool:
     return True
 
 
-def _comments(node: yaml.MappingNode, lines: Sequence[str], first_line: int) -> list[str]:
-    """A note for each plain value behind which the line goes on with a comment, or that the validator cannot read."""
-    notes = []
+def _equals(node: yaml.MappingNode, first_line: int) -> Iterator[int]:
+    """The lines of plain values ``=``, for which YAML 1.1 has a type that nobody reads."""
+    for _, value in node.value:
+        if isinstance(value, yaml.ScalarNode) and value.style is None and value.value == "=":
+            yield value.end_mark.line + first_line
+
+
+def _comments(node: yaml.MappingNode, lines: Sequence[str], first_line: int) -> Iterator[str]:
+    """A note for each plain value behind which the line goes on with a comment."""
     for key, value in node.value:
         if not isinstance(value, yaml.ScalarNode) or value.style is not None or value.end_mark.line >= len(lines):
             continue
         rest = lines[value.end_mark.line][value.end_mark.column :].lstrip()
-        if value.value == "=":
-            notes.append(f"line {value.end_mark.line + first_line}: `{key.value}` is `=`, which the validator refuses")
         if rest.startswith("#"):
             line = value.end_mark.line + first_line
-            notes.append(
-                f"line {line}: `{key.value}` ends before {rest[:20]!r}, a comment in YAML; quote it to keep it"
-            )
-    return notes
+            yield f"line {line}: `{key.value}` ends before {rest[:20]!r}, a comment in YAML; quote it to keep it"

@@ -7,7 +7,8 @@ fault. The names that a library may retire are those of skills whose source lies
 skill that one of its own replaces; whatever else the store holds is not its business.
 
 **Names are one space.** A skill deposited from another folder under the same name is replaced, the last one wins, and
-the report says whose it was. Two of one name below the roots of one library are a fault, and the first stays.
+the report says whose it was. Of two with one name below the roots of one library one is taken: the first root's, then
+the one nearest to its root, then the one that is named like its folder. The other is a fault and is warned of.
 
 **A skill keeps its last good version** while its file is broken, cannot be deposited, or its folder cannot be read:
 a half-saved file must not take a skill away. The report says so. A skill whose file is gone is retired at once:
@@ -36,11 +37,12 @@ from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual,
 from agentkv.forks import OwnedLock
 from agentkv.records import NamedBlock
 from agentkv.shared import Shared
+from agentkv.skills.discovery import FILE_NAMES
 from agentkv.skills.evictions import Evictions
 from agentkv.skills.inventory import Inventory
-from agentkv.skills.manual import FILE_NAMES, Manual, name_key
+from agentkv.skills.manual import Manual, name_key
 from agentkv.skills.pieces import Cutter, Piece, owner, read_references
-from agentkv.skills.report import Broken, Done, Plan, SkillEvent, SyncReport, Work
+from agentkv.skills.report import Broken, Done, Plan, SkillEvent, SyncReport, Work, warn_of
 from agentkv.skills.stored import fault_of
 from agentkv.store.catalog import BlockStore
 
@@ -83,8 +85,9 @@ class SkillLibrary(Shared):
     """The skills below ``roots``, for one memory. Calls from several threads take turns.
 
     ``max_tokens``: split a manual whose block would be longer; one over the window is split in any case (see
-    ``pieces.py``). ``references``: deposit ``references/….md`` behind their manuals too. Raises UsageError for a root
-    that is no folder.
+    ``pieces.py``). ``references``: deposit ``references/….md`` behind their manuals too. ``layered``: the roots are
+    layers, of which the first is meant to hide what the others have of one name, so that is not warned of. Raises
+    UsageError for a root that is no folder.
 
     >>> import tempfile
     >>> from agentkv import AgentMemory, FakeEngine
@@ -105,15 +108,17 @@ class SkillLibrary(Shared):
         max_tokens: int | None = None,
         references: bool = False,
         allow_inexact: bool = False,
+        layered: bool = False,
     ) -> None:
         given = [roots] if isinstance(roots, Path | str) else list(roots)
         self.inventory = Inventory([Path(root) for root in given])
         self.memory, self.references = memory, references
-        self._allow_inexact = allow_inexact
+        self._allow_inexact, self._layered = allow_inexact, layered
         self._cutter = Cutter(memory.blocks, memory.prefix, max_tokens=max_tokens)
         self._lock = OwnedLock("skill library", reentrant=True)
         self._cuts: dict[Path, tuple[object, list[Piece]]] = {}
         self._refused: dict[Path, tuple[object, AgentKVError]] = {}
+        self._said: set[str] = set()
 
     def sync(
         self,
@@ -125,10 +130,12 @@ class SkillLibrary(Shared):
         """Read the folders, deposit what is new or changed, retire what is gone (unless ``retire`` is off).
 
         ``on_work`` is told before each skill is deposited. A fault of one skill is in the report and keeps no other
-        out. Raises Cancelled; what was committed by then stays.
+        out; manuals that were loaded with a warning, and two of one name, are warned of once. Raises Cancelled; what
+        was committed by then stays.
         """
         with self._lock:
             plan = self.plan()
+            self.announce(plan, clashes=True)
             return self.carry_out(plan if retire else replace(plan, removed=()), cancellation, on_work=on_work)
 
     def watch(
@@ -143,6 +150,16 @@ class SkillLibrary(Shared):
         from agentkv.skills.watch import SkillWatch
 
         return SkillWatch(self, on_event, quiet_s=quiet_s, longest_s=longest_s, rescan_s=rescan_s)
+
+    def announce(self, plan: Plan, *, clashes: bool = False) -> None:
+        """Warn of the plan's notices that were not warned of before; with ``clashes``, of names that two have, too."""
+        told = [error for error in plan.clashes if not (self._layered and self._is_of_another_root(error))]
+        names = [f"{error.message}; rename or remove one of them" for error in told if clashes]
+        warn_of([*plan.notices, *names], self._said)
+
+    def _is_of_another_root(self, clash: InvalidManual) -> bool:
+        roots = [self.inventory.root_of(path) for path in (clash.path, clash.keeper) if path is not None]
+        return roots[0] != roots[-1]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -189,12 +206,13 @@ class SkillLibrary(Shared):
                 works.append(work)
         kept = {owner(name) for entry in broken for name in entry.kept} | {manual.name for manual in manuals}
         gone = [n for n in ours if owner(n.name) not in kept and not self.inventory.is_unreadable(Path(n.source))]
-        return Plan(tuple(works), tuple(unchanged), tuple(gone), tuple(broken), tuple(problems))
+        notices = (*self.inventory.notices, *(manual.warning for manual in manuals if manual.notes))
+        return Plan(tuple(works), tuple(unchanged), tuple(gone), tuple(broken), tuple(problems), notices)
 
     def _pieces(self, manual: Manual) -> tuple[list[Piece], list[InvalidManual]]:
         """The skill's pieces, cut anew only if its content has changed. Raises what that was refused for before."""
         texts, broken = read_references(manual) if self.references else ([], [])
-        content = (manual.sha256, manual.license, tuple(texts))
+        content = (manual.sha256, manual.routed, manual.license, tuple(texts))
         refused = self._refused.get(manual.path)
         if refused is not None and refused[0] == content:
             raise refused[1]
@@ -237,7 +255,7 @@ class SkillLibrary(Shared):
         if named is None or (named.block_id, named.source_sha256) != (piece.block_id, piece.source_sha256):
             return _State.OTHER
         about = named.description, named.license, named.source
-        if about != (manual.description, manual.license or "", _source(manual.path)):
+        if about != (manual.card, manual.license or "", _source(manual.path)):
             return _State.OTHER
         return _State.STORED if fault_of(store, named) is None else _State.DAMAGED
 

@@ -3,20 +3,25 @@
 Line ends are normalised to ``\\n`` and a UTF-8 byte-order mark is dropped before anything is hashed, so the same manual
 written on another system is the same block. Nothing is written, ever.
 
-**What loads.** Everything that the public validator (``skills-ref``) accepts, if it is UTF-8, a regular file, within
-MAX_FILE_BYTES and the bounds of ``frontmatter.py``, and its name is not taken. Beyond that: a byte-order mark, and
-frontmatters by the narrow rule there. Whatever the validator refuses or a reader might not expect is in the manual's
-``notes``. Nothing is silently absent: every SKILL.md under a root is loaded or listed with file, line and reason.
+**What loads.** Every file that has a description, in a frontmatter that is YAML or becomes it by the narrow rules of
+``frontmatter.py``, if it is UTF-8, a regular file, within MAX_FILE_BYTES and the bounds there, and its name is safe and
+not taken. That is more than the public validator (``skills-ref``) accepts: fields of other clients, lists in brackets,
+a name with capitals, too long, unlike its folder or not there at all (then it is the folder's), a long description. All
+of that is in the manual's ``violations``, so that ``agentkv skills validate --strict`` keeps the validator's view. What
+else a reader might not expect is in its ``notes``. Nothing is silently absent: every SKILL.md under a root is loaded or
+listed with file, line and reason.
 
-The frontmatter ends at the first line ``---``. The validator cuts at the first ``---`` anywhere; only where the line
-gives no valid frontmatter is it read that way too, with a note.
+**Safe** is a name without slashes, backslashes, control and direction characters, that does not begin with a dot and
+has at most MAX_SAFE_NAME characters. Blanks in it are single ones.
+
+The frontmatter ends at the first line ``---``, and may have blank lines before it. The validator cuts at the first
+``---`` anywhere; only where the line gives no valid frontmatter is it read that way too, with a note.
 
 Not guaranteed: that the optional fields are right for another client; their values are kept as they stand.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,15 +31,18 @@ from pathlib import Path
 from agentkv.errors import InvalidManual
 from agentkv.hashing import sha256
 from agentkv.skills import frontmatter
-from agentkv.skills.frontmatter import Frontmatter, Malformed, flat
+from agentkv.skills.discovery import FILE_NAMES, NOTHING_THERE, Found, find_manuals, manual_file
+from agentkv.skills.frontmatter import Frontmatter, Malformed, Violation, flat
 from agentkv.skills.resources import find_resources
-from agentkv.store.marker import MARKER
 
-FILE_NAME = "SKILL.md"
-FILE_NAMES = (FILE_NAME, "skill.md")
-"""The second counts where the first is absent, as for the validator."""
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500
+MAX_SAFE_NAME = 200
+MAX_KEPT = 3500
+"""Characters of a description, and of a licence, that are kept: they have to fit into a name's record."""
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "")
+_DISABLED = "disable-model-invocation"
+_UNSAFE = re.compile("[/\\\\\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
@@ -42,8 +50,10 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 class Manual:
     """One skill: ``text`` is the body without frontmatter, ``sha256`` is over name, description and body.
 
-    ``resources``: files beside it, relative to ``path``, its folder. ``notes``: what a person should know about how
-    it was read; empty for a manual that the public validator accepts and that holds no surprise.
+    ``resources``: files beside it, relative to ``path``, its folder. ``routed``: whether questions may be routed to it;
+    not with ``disable-model-invocation: true``, and then it is used by its name only. ``notes``: what a person should
+    know about how it was read; empty for a manual that the public validator accepts and that holds no surprise.
+    ``violations``: what of it the validator refuses, which is among the notes.
     """
 
     name: str
@@ -56,6 +66,21 @@ class Manual:
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
     resources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    routed: bool = True
+
+    @property
+    def warning(self) -> str:
+        """The notes in one line for a person, with where to look; empty if there are none."""
+        if not self.notes:
+            return ""
+        check = "; `agentkv skills validate --strict` checks the format" if self.violations else ""
+        return f"the skill {self.name!r} of {self.path} was loaded, but: {'; '.join(self.notes)}{check}"
+
+    @property
+    def card(self) -> str:
+        """The description to route by; empty where no question is to be routed to it."""
+        return self.description if self.routed else ""
 
     @property
     def sha256(self) -> str:
@@ -75,10 +100,11 @@ class Manual:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Every manual found under a root: loaded or broken, nothing absent."""
+    """Every manual found under a root: loaded or broken, nothing absent. ``notices``: what was not looked at."""
 
     loaded: tuple[Manual, ...]
     broken: tuple[InvalidManual, ...]
+    notices: tuple[str, ...] = ()
 
 
 def name_key(name: str) -> str:
@@ -103,101 +129,167 @@ def load_manual(folder: Path) -> Manual:
     return replace(manual, resources=find_resources(file.parent))
 
 
-def manual_file(folder: Path) -> Path:
-    """The SKILL.md of a folder, or ``skill.md`` where only that one is there."""
-    return next((folder / name for name in FILE_NAMES if (folder / name).exists()), folder / FILE_NAME)
-
-
 def parse_manual(file: Path, data: bytes) -> Manual:
-    """The manual whose file has this content; its folder's name is checked, nothing is opened."""
+    """The manual whose file has this content; its folder's name is looked at, nothing is opened."""
     text = _decoded(file, data)
     problems: list[InvalidManual] = []
     for reading in (_by_lines, _as_the_validator):
         try:
-            header, first_line, body, notes = reading(text)
-            front = frontmatter.read(header, first_line)
-            return _manual(file, front, body.strip("\n"), (*_surprises(data, body), *notes, *front.notes))
+            cut = reading(text)
+            front = frontmatter.read(cut.header, cut.first_line)
+            manual, violations = _manual(file, front, cut.body.strip("\n"))
         except Malformed as error:
             problems.append(InvalidManual(file, error.reason, error.line))
+            continue
+        refused = (*_refused_marks(data), *_refused_cut(file, text, cut, (*front.violations, *violations)))
+        notes = (*map(str, refused), *_surprises(cut.body), *cut.notes, *front.notes, *_odd_forms(front))
+        return replace(manual, violations=refused, notes=notes)
     raise problems[0]
 
 
-_Reading = tuple[list[str], int, str, tuple[str, ...]]
+@dataclass(frozen=True)
+class _Cut:
+    """A file in frontmatter and body. ``first_line``: the number of the header's first one."""
+
+    header: list[str]
+    first_line: int
+    body: str
+    notes: tuple[str, ...] = ()
 
 
-def _by_lines(text: str) -> _Reading:
-    """Header, the number of its first line, body, notes."""
+def _by_lines(text: str) -> _Cut:
     lines = text.split("\n")
-    if lines[0].rstrip() != "---":
+    begin = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    if lines[begin].rstrip() != "---":
         raise Malformed("it does not begin with a frontmatter (a line `---`)", 1)
-    end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
+    end = next((i for i, line in enumerate(lines[begin + 1 :], begin + 1) if line.rstrip() == "---"), None)
     if end is None:
-        raise Malformed("the frontmatter is not closed by a line `---`", 1)
-    held = [at for at, line in enumerate(lines[1:end], 2) if "---" in line]
+        raise Malformed("the frontmatter is not closed by a line `---`", begin + 1)
+    held = [at for at, line in enumerate(lines[begin + 1 : end], begin + 2) if "---" in line]
     notes = tuple(f"line {at}: it holds `---`, where the public validator cuts" for at in held)
-    return lines[1:end], 2, "\n".join(lines[end + 1 :]), notes
+    return _Cut(lines[begin + 1 : end], begin + 2, "\n".join(lines[end + 1 :]), notes)
 
 
-def _as_the_validator(text: str) -> _Reading:
+def _as_the_validator(text: str) -> _Cut:
     """The same, cut at the first ``---`` whatever is around it; the body still never holds the frontmatter."""
     parts = text.split("---", 2)
     if parts[0] or len(parts) < 3:
         raise Malformed("the frontmatter is not closed", 1)
     try:
-        body = _by_lines(text)[2]
+        body = _by_lines(text).body
     except Malformed:
         body = parts[2]
     note = "the frontmatter is not closed by a line `---` of its own; it was cut at the first `---`"
-    return parts[1].split("\n"), 1, body, (note,)
+    return _Cut(parts[1].split("\n"), 1, body, (note,))
 
 
-def _surprises(data: bytes, body: str) -> Iterator[str]:
+def _refused_marks(data: bytes) -> Iterator[Violation]:
     if data.startswith(b"\xef\xbb\xbf"):
-        yield "it begins with a byte-order mark, which was dropped; the public validator refuses that"
+        yield Violation("it begins with a byte-order mark, which was dropped; the public validator refuses that")
+
+
+def _refused_cut(file: Path, text: str, cut: _Cut, violations: tuple[Violation, ...]) -> tuple[Violation, ...]:
+    """What the validator refuses in the frontmatter as it cuts it; ``violations`` are those as it was cut here."""
+    try:
+        theirs = _as_the_validator(text)
+        if "\n".join(theirs.header).strip("\n") == "\n".join(cut.header).strip("\n"):
+            return violations
+        front = frontmatter.read(theirs.header, theirs.first_line)
+        return (*front.violations, *_manual(file, front, "")[1])
+    except Malformed as error:
+        return (Violation(f"the public validator refuses it: {error.reason}", error.line),)
+
+
+def _surprises(body: str) -> Iterator[str]:
     if not body.strip():
         yield "it has no text after its frontmatter"
     if _CONTROL.search(body.encode()):
         yield "its text holds control characters"
 
 
-def _manual(file: Path, front: Frontmatter, text: str, notes: tuple[str, ...]) -> Manual:
+# --- fields ---------------------------------------------------------------------------------------
+
+
+def _manual(file: Path, front: Frontmatter, text: str) -> tuple[Manual, tuple[Violation, ...]]:
+    """The manual, and what of its fields the public validator refuses. Raises Malformed."""
     fields = front.fields
-    name = _required(front, "name", MAX_NAME)
-    _check_name(file, name, front.lines["name"])
-    description = _required(front, "description", MAX_DESCRIPTION)
-    compatibility = fields.get("compatibility")
-    if "compatibility" in fields and not isinstance(compatibility, str):
-        raise Malformed("`compatibility` is no text", front.lines["compatibility"])
-    if compatibility and len(compatibility) > MAX_COMPATIBILITY:
-        what = f"`compatibility` has {len(compatibility)} characters, the limit is {MAX_COMPATIBILITY}"
-        raise Malformed(what, front.lines["compatibility"])
+    name, bad_name = _name(file, front)
+    description, bad_description = _description(front)
     metadata = fields.get("metadata", {})
-    return Manual(
+    manual = Manual(
         name=name,
         description=description,
         text=text,
         path=file.parent,
         license=_optional(fields.get("license")),
         allowed_tools=_optional(fields.get("allowed-tools")),
-        compatibility=compatibility,
+        compatibility=_optional(fields.get("compatibility")),
         metadata={key: flat(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {},
-        notes=(*notes, *_odd_forms(front)),
+        routed=flat(fields.get(_DISABLED, "")).strip().casefold() not in _TRUE,
     )
+    return manual, (*bad_name, *bad_description, *_bad_compatibility(front))
 
 
-def _required(front: Frontmatter, key: str, limit: int) -> str:
-    value = front.fields.get(key)
-    line = front.lines.get(key, 2)
+def _name(file: Path, front: Frontmatter) -> tuple[str, list[Violation]]:
+    """The skill's name, its folder's where it has none, and what is wrong with it. Raises Malformed if it is unsafe."""
+    value, line = front.fields.get("name"), front.lines.get("name", 2)
+    folder = file.parent.absolute().name
+    folder = file.parent.resolve().name if folder in ("", "..") else folder
     if not isinstance(value, str) or not value.strip():
-        raise Malformed(f"the frontmatter has no `{key}` text", line)
-    length = len(unicodedata.normalize("NFKC", value.strip())) if key == "name" else len(value)
-    if length > limit:
-        raise Malformed(f"`{key}` has {length} characters, the limit is {limit}", line)
-    return value.strip()
+        if not is_safe(folder):
+            raise Malformed("the frontmatter has no `name` text, and its folder's name is none", line)
+        return folder, [
+            Violation(f"the frontmatter has no `name` text; it is called {folder!r}, like its folder", line)
+        ]
+    name = " ".join(value.split())
+    if not is_safe(name):
+        what = f"no slash, control character or dot at its beginning, and at most {MAX_SAFE_NAME} characters"
+        raise Malformed(f"`name` {name[:MAX_SAFE_NAME]!r} is not safe; a name has {what}", line)
+    normal = unicodedata.normalize("NFKC", value.strip())
+    return name, [Violation(what, line) for what in _bad_name(normal, folder)]
+
+
+def _bad_name(normal: str, folder: str) -> Iterator[str]:
+    plain = all(char.isalnum() or char == "-" for char in normal) and normal == normal.lower()
+    if not plain or normal.startswith("-") or normal.endswith("-") or "--" in normal:
+        yield f"`name` {normal!r} must be lower-case letters, digits and single hyphens, not at either end"
+    if len(normal) > MAX_NAME:
+        yield f"`name` has {len(normal)} characters, the limit is {MAX_NAME}"
+    if normal != unicodedata.normalize("NFKC", folder):
+        yield f"`name` is {normal!r}, but its folder is {folder!r}"
+
+
+def is_safe(name: str) -> bool:
+    """Whether a name can be shown, typed and put before ``/part``: see the module's text."""
+    shown = unicodedata.normalize("NFKC", name)
+    controls = any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in shown)
+    return 0 < len(shown) <= MAX_SAFE_NAME and not shown.startswith(".") and not _UNSAFE.search(shown) and not controls
+
+
+def _description(front: Frontmatter) -> tuple[str, list[Violation]]:
+    value, line, bad = front.fields.get("description", ""), front.lines.get("description", 2), list[Violation]()
+    if not isinstance(value, str):
+        bad.append(Violation("`description` is no text; its items were joined", line))
+    text = flat(value)
+    if not text.strip():
+        raise Malformed("the frontmatter has no `description` text", line)
+    if len(text) > MAX_DESCRIPTION:
+        kept = f"; the first {MAX_KEPT:,} are kept" if len(text.strip()) > MAX_KEPT else ""
+        what = f"`description` has {len(text)} characters, the limit is {MAX_DESCRIPTION}{kept}"
+        bad.append(Violation(what, line))
+    return text.strip()[:MAX_KEPT].rstrip(), bad
+
+
+def _bad_compatibility(front: Frontmatter) -> Iterator[Violation]:
+    value, line = front.fields.get("compatibility", ""), front.lines.get("compatibility")
+    if not isinstance(value, str):
+        yield Violation("`compatibility` is no text; its items were joined", line)
+    elif len(value) > MAX_COMPATIBILITY:
+        yield Violation(f"`compatibility` has {len(value)} characters, the limit is {MAX_COMPATIBILITY}", line)
 
 
 def _optional(value: object) -> str | None:
-    return None if value is None else flat(value)
+    return None if value is None else flat(value)[:MAX_KEPT]
 
 
 def _odd_forms(front: Frontmatter) -> Iterator[str]:
@@ -210,18 +302,12 @@ def _odd_forms(front: Frontmatter) -> Iterator[str]:
         yield f"line {front.lines['metadata']}: `metadata` is no mapping and was left out"
     if isinstance(metadata, dict) and not all(isinstance(value, str) for value in metadata.values()):
         yield f"line {front.lines['metadata']}: `metadata` holds more than text; it was made text"
-
-
-def _check_name(file: Path, name: str, line: int) -> None:
-    normal = unicodedata.normalize("NFKC", name)
-    plain = all(char.isalnum() or char == "-" for char in normal) and normal == normal.lower()
-    if not plain or normal.startswith("-") or normal.endswith("-") or "--" in normal:
-        what = f"`name` {name!r} must be lower-case letters, digits and single hyphens, not at either end"
-        raise Malformed(what, line)
-    folder = file.parent.absolute().name
-    folder = file.parent.resolve().name if folder in ("", "..") else folder
-    if normal != unicodedata.normalize("NFKC", folder):
-        raise Malformed(f"`name` is {name!r}, but its folder is {folder!r}", line)
+    if _DISABLED in front.fields:
+        line, value = front.lines[_DISABLED], flat(front.fields[_DISABLED]).strip().casefold()
+        if value in _TRUE:
+            yield f"line {line}: `{_DISABLED}`: no question is routed to it; it is used by its name"
+        elif value not in _FALSE:
+            yield f"line {line}: `{_DISABLED}` is neither true nor false; it was taken as false"
 
 
 # --- bytes ----------------------------------------------------------------------------------------
@@ -271,64 +357,56 @@ def _decoded(file: Path, data: bytes) -> str:
 
 
 def load_manuals(roots: Sequence[Path]) -> LoadReport:
-    """All manuals at or below ``roots``, sorted by path; a name that appears twice is broken the second time."""
+    """All manuals at or below ``roots``, sorted by path; of one name only one is loaded, see :func:`told_apart`."""
     files: dict[Path, None] = {}
     broken: list[InvalidManual] = []
+    notices: list[str] = []
     for root in roots:
-        found, unreadable = ([root], []) if root.name in FILE_NAMES and not root.is_dir() else find_manuals(root)
-        if not found and not unreadable:
-            raise InvalidManual(root, f"there is no {FILE_NAME} at or below it")
-        files |= dict.fromkeys(found)
-        broken += unreadable
+        found = Found(files=[root]) if root.name in FILE_NAMES and not root.is_dir() else find_manuals(root)
+        if not found.files and not found.unreadable:
+            raise InvalidManual(root, NOTHING_THERE)
+        files |= dict.fromkeys(found.files)
+        broken += found.unreadable
+        notices += found.notices
     loaded: list[Manual] = []
     for file in files:
         try:
             loaded.append(load_manual(file))
         except InvalidManual as error:
             broken.append(error)
-    unique, clashes = told_apart(loaded)
-    return LoadReport(unique, (*broken, *clashes))
+    unique, clashes = told_apart(loaded, roots)
+    return LoadReport(unique, (*broken, *clashes), tuple(notices))
 
 
-def find_manuals(root: Path) -> tuple[list[Path], list[InvalidManual]]:
-    """Every SKILL.md at or below ``root``, sorted, and the folders that could not be read.
+def told_apart(
+    manuals: Iterable[Manual], roots: Sequence[Path] = ()
+) -> tuple[tuple[Manual, ...], tuple[InvalidManual, ...]]:
+    """The manuals with a name of their own, in order; those whose name another one has are broken, with both paths.
 
-    Stores are not looked into. A link to a folder counts if that folder is a skill itself, and is not gone down.
+    The first root's is taken, then the one nearest to its root, then one that is named like its folder. A file that is
+    reached by several links is one manual.
     """
-    found: list[Path] = []
-    unreadable: list[InvalidManual] = []
-    waiting = [root]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            with os.scandir(folder) as listing:
-                entries = list(listing)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            unreadable.append(InvalidManual(folder, f"the folder cannot be read: {error.strerror or error}"))
-            continue
-        names = {entry.name for entry in entries}
-        if MARKER in names:
-            continue
-        found += [folder / name for name in FILE_NAMES if name in names][:1]
-        for entry in entries:
-            if entry.name in FILE_NAMES:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(folder / entry.name)
-            elif entry.is_symlink():
-                found += [path for path in [manual_file(folder / entry.name)] if path.is_file()]
-    return sorted(found), sorted(unreadable, key=lambda error: error.path)
+    manuals = list(manuals)
+    keeper: dict[str, Manual] = {}
+    for manual in sorted(manuals, key=lambda manual: _precedence(manual, roots)):
+        keeper.setdefault(manual.key, manual)
+    unique = tuple(manual for manual in manuals if keeper[manual.key] is manual)
+    others = [manual for manual in manuals if not _is_same_file(manual, keeper[manual.key])]
+    return unique, tuple(taken_by(manual, keeper[manual.key].path) for manual in others)
 
 
-def told_apart(manuals: Iterable[Manual]) -> tuple[tuple[Manual, ...], tuple[InvalidManual, ...]]:
-    """The manuals with a name of their own; those whose name an earlier one has are broken, with both paths."""
-    first: dict[str, Manual] = {}
-    clashes = []
-    for manual in manuals:
-        taken = first.setdefault(manual.key, manual)
-        if taken is not manual:
-            where = f"the name {manual.name!r} is taken by {taken.path}"
-            clashes.append(InvalidManual(manual_file(manual.path), where))
-    return tuple(first.values()), tuple(clashes)
+def taken_by(manual: Manual, keeper: Path) -> InvalidManual:
+    """That a manual cannot be loaded since its name is that of the skill in the folder ``keeper``."""
+    return InvalidManual(manual_file(manual.path), f"the name {manual.name!r} is taken by {keeper}", keeper=keeper)
+
+
+def _precedence(manual: Manual, roots: Sequence[Path]) -> tuple[int, int, bool, Path]:
+    at = next((i for i, root in enumerate(roots) if manual.path.is_relative_to(root)), len(roots))
+    return at, len(manual.path.parts), name_key(manual.name) != name_key(manual.path.name), manual.path
+
+
+def _is_same_file(manual: Manual, other: Manual) -> bool:
+    try:
+        return manual is other or manual_file(manual.path).samefile(manual_file(other.path))
+    except OSError:
+        return False

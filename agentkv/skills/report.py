@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from agentkv.errors import AgentKVError, InvalidManual
+from agentkv.notices import warn
 from agentkv.records import NamedBlock
-from agentkv.skills.manual import FILE_NAMES, Manual
+from agentkv.skills.discovery import FILE_NAMES
+from agentkv.skills.manual import Manual
 from agentkv.skills.pieces import Piece
 
 Done = Literal["added", "changed", "mended", "replaced"]
@@ -17,6 +20,9 @@ Done = Literal["added", "changed", "mended", "replaced"]
 ``mended``: what was stored of it was damaged, or its file was broken for a while; ``replaced``: its name was that of
 another folder's skill.
 """
+
+MAX_WARNINGS = 20
+"""Warnings of one reading of a library; a folder of thousands would else fill the screen."""
 
 Kind = Literal[Done, "removed", "broken", "evicted"]
 
@@ -70,13 +76,23 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sync would do. ``problems``: references that are no texts; their skills are not broken by that."""
+    """What a sync would do. ``problems``: references that are no texts; their skills are not broken by that.
+
+    ``notices``: for a person, a line for each manual that was loaded with a warning, and for what was not looked at.
+    """
 
     work: tuple[Work, ...]
     unchanged: tuple[tuple[Manual, tuple[Piece, ...]], ...]
     removed: tuple[NamedBlock, ...]
     broken: tuple[Broken, ...]
     problems: tuple[InvalidManual, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def clashes(self) -> list[InvalidManual]:
+        """The manuals that are not loaded since another one has their name."""
+        errors = [entry.error for entry in self.broken if isinstance(entry.error, InvalidManual)]
+        return [error for error in errors if error.keeper is not None]
 
     @property
     def n_tokens(self) -> int:
@@ -134,3 +150,13 @@ class SyncReport:
         """Manuals found in the folders."""
         done = (self.added, self.changed, self.mended, self.replaced)
         return sum(map(len, done)) + len(self.unchanged) + len(self.evicted) + len(self.broken)
+
+
+def warn_of(texts: Sequence[str], said: set[str]) -> None:
+    """Warn of what is not in ``said`` yet, which it is then: the first MAX_WARNINGS by themselves."""
+    new = [text for text in dict.fromkeys(texts) if text not in said]
+    said.update(new)
+    for text in new[:MAX_WARNINGS]:
+        warn(text)
+    if len(new) > MAX_WARNINGS:
+        warn(f"{len(new) - MAX_WARNINGS:,} more warnings of this kind; `agentkv skills validate FOLDER` lists them all")

@@ -50,16 +50,17 @@ def is_current(store: BlockStore, manual: Manual, group: Sequence[NamedBlock]) -
     whole = [named for named in group if named.name == manual.name]
     if whole:
         same_text = whole[0].source_sha256 == sha256(manual.block_text.encode())
-        return same_text and whole[0].description == manual.description
+        return same_text and whole[0].description == manual.card
     texts = []
+    parts = parts_of(manual.name, [named.name for named in group])
     for named in group:
-        if not named.description:
+        if named.name not in parts:
             continue
         try:
             text = store.text(named.source_sha256) if named.source_sha256 else None
         except CorruptBlock:
             text = None
-        if text is None or not named.description.endswith(manual.description):
+        if text is None or not named.description.endswith(manual.card):
             return False
         texts.append(text.removeprefix(f"# Manual: {named.name}\n\n").removesuffix("\n"))
     return sum(map(len, texts)) == len(manual.text) and all(text in manual.text for text in texts)

@@ -214,6 +214,7 @@ class SkillWatch:
             if not library.inventory.read(places):
                 return
             plan = library.plan(read=False)
+            library.announce(plan)
             report = library.carry_out(plan, self._cancellation, on_event=self._say, leave=self._is_waiting)
         self._say_faults(report.broken, [manual.path for manual, _ in plan.unchanged])
         for entry in report.broken:

@@ -28,13 +28,12 @@ from langchain_core.runnables.config import run_in_executor
 from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
-from agentkv.errors import InvalidManual, UsageError
+from agentkv.errors import UsageError
 from agentkv.forks import OwnedLock
 from agentkv.hashing import sha256
 from agentkv.records import Decision
 from agentkv.shared import Shared
-from agentkv.skills.manual import load_manual
-from agentkv.skills.report import Broken, SyncReport
+from agentkv.skills.report import SyncReport
 from langchain_agentkv.chat_models import ChatAgentKV
 from langchain_agentkv.manuals import holds_manual, manual_text, with_manual
 
@@ -106,7 +105,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         folders.reverse()  # a library's first folder wins, here the last
         self._labels = {folder.absolute(): label for folder, label in folders}
         roots = [folder for folder, _ in folders]
-        self.library = SkillLibrary(memory, roots, references=references) if roots else None
+        self.library = SkillLibrary(memory, roots, references=references, layered=True) if roots else None
         self.report: SyncReport | None = None
         self._syncing = OwnedLock("skill middleware")
 
@@ -138,7 +137,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
     def _sync(self) -> SyncReport:
         report = SyncReport() if self.library is None else self.library.sync()
         for broken in report.broken:
-            level = logging.DEBUG if _is_shadowed(broken, report) else logging.WARNING
+            level = logging.DEBUG if getattr(broken.error, "keeper", None) else logging.WARNING  # sync has warned
             _log.log(level, "skill not read: %s", broken.message)
         self.report = report
         return report
@@ -236,15 +235,6 @@ def _source(source: Source) -> tuple[Path, str | None]:
     if not (isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], str)):
         raise UsageError(f"{source!r} is no source of skills: pass a folder, or (folder, label)")
     return Path(source[0]).expanduser(), source[1]
-
-
-def _is_shadowed(broken: Broken, report: SyncReport) -> bool:
-    """Whether nothing is wrong with a skill but that a later folder has one of its name."""
-    loaded = {*report.added, *report.changed, *report.mended, *report.replaced, *report.unchanged, *report.evicted}
-    try:
-        return load_manual(broken.folder).name in loaded
-    except InvalidManual:
-        return False
 
 
 def _is_question(message: BaseMessage) -> bool:

@@ -27,6 +27,13 @@ def states(result: Any) -> dict[str, str]:
 
 def broken(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
+    (folder / name / "SKILL.md").write_text(f"---\nname: {name}\ncolour: red\n---\ntext")
+    return folder / name
+
+
+def loose(folder: Path, name: str) -> Path:
+    """A skill that loads although the format does not know one of its fields."""
+    (folder / name).mkdir()
     (folder / name / "SKILL.md").write_text(f"---\nname: {name}\ncolour: red\ndescription: x\n---\ntext")
     return folder / name
 
@@ -41,12 +48,69 @@ def test_validate_says_valid_and_what_is_broken(run: Run, skills: Path, store: P
     folder = broken(skills, "bad")
     result = run("skills", "validate", skills, "--json")
     error = error_of(result)
+    assert (error["exit_code"], error["line"]) == (50, 2)
+    (fault,) = record(result)["broken"]
+    assert (fault["path"], fault["line"]) == (str(folder / "SKILL.md"), 2)
+    assert fault["reason"] == "the frontmatter has no `description` text"
+    assert (record(result)["found"], len(record(result)["valid"])) == (3, 2)
+    assert not store.exists()
+
+
+def test_validate_has_two_levels(run: Run, skills: Path, store: Path) -> None:
+    folder = loose(skills, "bad")
+    result = run("skills", "validate", skills)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[:2] == [
+        "bad: loads, and breaks the format",
+        "    note: line 3: unknown frontmatter field colour; put your own under `metadata`",
+    ]
+    assert result.stdout.splitlines()[-1] == "3 skills: 2 valid, 1 loaded with a warning, 0 broken"
+    (warned,) = record(run("skills", "validate", skills, "--json"))["warned"]
+    assert warned["name"] == "bad"
+
+    result = run("skills", "validate", skills, "--strict", "--json")
+    error = error_of(result)
     assert (error["exit_code"], error["line"]) == (50, 3)
     (fault,) = record(result)["broken"]
     assert (fault["path"], fault["line"]) == (str(folder / "SKILL.md"), 3)
     assert fault["reason"].startswith("unknown frontmatter field colour")
-    assert (record(result)["found"], len(record(result)["valid"])) == (3, 2)
+    assert (record(result)["found"], len(record(result)["valid"]), record(result)["warned"]) == (3, 2, [])
+    assert run("skills", "validate", skills, "--strict").stdout.splitlines()[-1] == "3 skills: 2 valid, 1 broken"
     assert not store.exists()
+
+
+def test_what_loads_with_a_warning_is_deposited_and_said(run: Run, skills: Path) -> None:
+    folder = loose(skills, "Bad One")
+    for command in (("skills", "deposit"), ("deposit",)):
+        result = run(*command, skills)
+        assert result.exit_code == 0
+        assert f"warning: the skill 'Bad One' of {folder} was loaded, but: line 3: unknown" in result.stderr
+        assert "`agentkv skills validate --strict` checks the format" in result.stderr
+    assert states(run("skills", "list", skills, "--json"))["Bad One"] == "stored"
+
+
+def test_thousands_of_warnings_are_summed_up(run: Run, skills: Path) -> None:
+    for i in range(25):
+        loose(skills, f"bad-{i}")
+    lines = [line for line in run("skills", "deposit", skills).stderr.splitlines() if line.startswith("warning: ")]
+    assert len(lines) == 21
+    assert lines[-1] == "warning: 5 more warnings of this kind; `agentkv skills validate FOLDER` lists them all"
+
+
+def test_a_skill_that_asks_for_it_is_not_routed_and_is_used_by_its_name(run: Run, skills: Path, store: Path) -> None:
+    folder = manual(skills, "secret", "The code of the zebra is 7001.")
+    text = (folder / "SKILL.md").read_text()
+    run("skills", "deposit", skills)
+    asked = ("ask", "What is the code of the zebra?", "--json")
+    assert record(run(*asked))["decision"]["pick"] == "secret"
+    (folder / "SKILL.md").write_text(text.replace("---\n", "---\ndisable-model-invocation: true\n", 1))
+    result = run("skills", "deposit", skills)
+    assert "no question is routed to it" in result.stderr
+    turn = record(run(*asked))
+    assert (turn["decision"]["pick"] == "secret", "secret" in turn["decision"]["scores"]) == (False, False)
+    turn = record(run(*asked, "--skill", "secret"))
+    assert (turn["decision"]["pick"], turn["text"]) == ("secret", "The code of the zebra is 7001.")
+    assert states(run("skills", "list", skills, "--json"))["secret"] == "stored"
 
 
 def test_validate_notes(run: Run, tmp_path: Path) -> None:

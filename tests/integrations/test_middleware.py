@@ -26,6 +26,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.errors import UsageError
+from agentkv.notices import AgentKVWarning
 from agentkv.router.base import Classification
 from agentkv.shared import NotPicklable
 
@@ -418,6 +419,28 @@ def test_of_two_folders_with_one_name_the_last_wins_and_is_told_by_its_label(
     assert (east["messages"][-1].content, east["agentkv_decision"]["source"]) == ("8002", "Own")
     assert (west["messages"][-1].content, west["agentkv_decision"]["source"]) == ("7001", "Base")
     assert middleware.sync().unchanged == ("east", "west")
+
+
+def test_two_skills_of_one_name_in_one_folder_are_warned_of(tmp_path: Path, memory: AgentMemory) -> None:
+    write_skill(tmp_path / "base" / ".backup", "east", "The code of the vault is 9999.")
+    old = write_skill(tmp_path / "base" / "attic", "east", "The code of the vault is 7001.")
+    live = write_skill(tmp_path / "base", "east", "The code of the vault is 8002.")
+    middleware = SkillMemoryMiddleware(memory=memory, skills=[tmp_path / "base"])
+    agent = create_agent(ChatAgentKV(memory=memory), middleware=[middleware])
+    with pytest.warns(AgentKVWarning, match=f"{old}/SKILL.md: the name 'east' is taken by {live}; rename or remove"):
+        state = agent.invoke(asked("The code of east?"))
+    assert state["messages"][-1].content == "8002"
+    assert middleware.sync().unchanged == ("east",)
+
+
+def test_a_skill_that_only_the_validator_refuses_is_used_with_a_warning(tmp_path: Path, memory: AgentMemory) -> None:
+    file = write_skill(tmp_path / "base", "east", "The code of the vault is 8002.") / "SKILL.md"
+    file.write_text(file.read_text().replace("---\n", "---\nversion: 1.0\nallowed-tools: [Read]\n", 1))
+    middleware = SkillMemoryMiddleware(memory=memory, skills=[tmp_path / "base"])
+    agent = create_agent(ChatAgentKV(memory=memory), middleware=[middleware])
+    with pytest.warns(AgentKVWarning, match="unknown frontmatter field version"):
+        state = agent.invoke(asked("The code of east?"))
+    assert state["messages"][-1].content == "8002"
 
 
 def test_a_source_added_later_replaces_the_name(tmp_path: Path, memory: AgentMemory) -> None:

@@ -14,6 +14,7 @@ import agentkv.skills.library
 from agentkv import AgentMemory, BlockStore, Cancellation, FakeEngine
 from agentkv.errors import Cancelled, InexactBlock, StoreFull, StoreReadError, UsageError, WindowOverflow
 from agentkv.memory import Within
+from agentkv.notices import AgentKVWarning
 from agentkv.records import NamedBlock, SegmentRef
 from agentkv.router.base import NONE
 from agentkv.router.lexical import LexicalClassifier
@@ -95,7 +96,8 @@ def test_a_broken_file_keeps_its_skill_and_its_name(memory: AgentMemory, root: P
     (folder / "SKILL.md").write_bytes(b"---\nname: same\n")
     (root / "y" / "same").mkdir(parents=True)
     (root / "y" / "same" / "SKILL.md").write_text(text_of("same", "Of another."))
-    report = library.sync()
+    with pytest.warns(AgentKVWarning, match="taken by"):
+        report = library.sync()
     assert (report.removed, report.added, report.changed, report.found) == ((), (), (), 2)
     first, second = report.broken
     assert (first.folder, first.kept) == (folder, ("same",))
@@ -112,7 +114,8 @@ def test_a_clash_names_both_paths(memory: AgentMemory, root: Path) -> None:
     for place in ("p", "q"):
         (root / place / "a").mkdir(parents=True)
         (root / place / "a" / "SKILL.md").write_text(text_of("a", place))
-    report = SkillLibrary(memory, root).sync()
+    with pytest.warns(AgentKVWarning, match=f"{root / 'q' / 'a' / 'SKILL.md'}: .* taken by {root / 'p' / 'a'}"):
+        report = SkillLibrary(memory, root).sync()
     assert (report.added, len(report.broken), report.found) == (("a",), 1, 2)
     assert str(root / "p" / "a") in report.broken[0].message
     assert str(root / "q" / "a" / "SKILL.md") in report.broken[0].message
@@ -166,7 +169,7 @@ def test_an_unreadable_folder_is_told_and_takes_nothing_away(
             raise PermissionError(13, "Permission denied")
         return scandir(path)
 
-    monkeypatch.setattr("agentkv.skills.manual.os.scandir", refused)
+    monkeypatch.setattr("agentkv.skills.discovery.os.scandir", refused)
     report = library.sync()
     assert (report.removed, [entry.path for entry in report.broken]) == ((), [root / "in"])
     assert set(stored(memory)) == {"a"}
@@ -378,7 +381,9 @@ def test_both_folders_given_is_a_clash_and_nothing_is_replaced(memory: AgentMemo
     skill(root, "a", "Ours.")
     skill(tmp_path / "other", "a", "Theirs.")
     SkillLibrary(memory, root).sync()
-    report = SkillLibrary(memory, [root, tmp_path / "other"]).sync()
+    with pytest.warns(AgentKVWarning, match="taken by"):
+        report = SkillLibrary(memory, [root, tmp_path / "other"]).sync()
+    assert SkillLibrary(memory, [root, tmp_path / "other"], layered=True).sync().broken != ()
     assert (report.unchanged, report.replaced, len(report.broken), report.found) == (("a",), (), 1, 2)
     assert stored(memory) == {"a": "Ours.\n"}
 

@@ -9,6 +9,8 @@ from agentkv.errors import InvalidManual
 from agentkv.skills.manual import load_manual, load_manuals
 from tests.conftest import REPOSITORY
 
+ALIASES = "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcde", "bcdef", strict=True)).encode()
+ALIASES += b"---\nx"
 GOOD = "---\nname: fix-tests\ndescription: Mends tests.\n---\n# Fix\n\nRead the log.\n"
 
 
@@ -112,6 +114,101 @@ def test_what_loads_in_an_unusual_way_says_so(tmp_path: Path, data: str, note: s
     assert note in said
 
 
+def with_line(line: str) -> str:
+    return GOOD.replace("---\n#", f"{line}\n---\n#")
+
+
+def described(value: str) -> str:
+    return GOOD.replace("Mends tests.", value)
+
+
+def named(value: str) -> str:
+    return GOOD.replace("name: fix-tests", f"name: {value}")
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "description", "violation"),
+    [
+        (with_line("version: 1.2"), "fix-tests", "Mends tests.", "line 4: unknown frontmatter field version"),
+        (with_line("argument-hint: '[file]'"), "fix-tests", "Mends tests.", "line 4: unknown frontmatter field argum"),
+        (with_line("allowed-tools: [Read, Bash]"), "fix-tests", "Mends tests.", "line 4: frontmatter: a list or mapp"),
+        (with_line("metadata: {a: {b: c}}"), "fix-tests", "Mends tests.", "line 4: frontmatter: a list or mapping"),
+        (with_line(f"compatibility: {'x' * 501}"), "fix-tests", "Mends tests.", "line 4: `compatibility` has 501"),
+        (with_line("compatibility:\n- x"), "fix-tests", "Mends tests.", "line 4: `compatibility` is no text"),
+        (
+            with_line("name: fix-tests"),
+            "fix-tests",
+            "Mends tests.",
+            "line 4: frontmatter: the key 'name' appears twice",
+        ),
+        (with_line("description: Later."), "fix-tests", "Later.", "line 4: frontmatter: the key 'description' appears"),
+        (with_line("metadata:\n\tversion: 1"), "fix-tests", "Mends tests.", "line 5: YAML allows no tabs there"),
+        (named("other"), "other", "Mends tests.", "line 2: `name` is 'other', but its folder is 'fix-tests'"),
+        (named("Fix-Tests"), "Fix-Tests", "Mends tests.", "line 2: `name` 'Fix-Tests' must be lower-case"),
+        (named("Fix   my tests"), "Fix my tests", "Mends tests.", "line 2: `name` 'Fix   my tests' must be lower-case"),
+        (named("fix_tests"), "fix_tests", "Mends tests.", "line 2: `name` 'fix_tests' must be"),
+        (named("plugin:fix"), "plugin:fix", "Mends tests.", "line 2: `name` 'plugin:fix' must be"),
+        (named("\U0001f680 fix"), "\U0001f680 fix", "Mends tests.", "line 2: `name` '\U0001f680 fix' must be"),
+        (named("2024"), "2024", "Mends tests.", "line 2: `name` is '2024', but its folder is"),
+        (named("x" * 65), "x" * 65, "Mends tests.", "line 2: `name` has 65 characters, the limit is 64"),
+        (
+            named(""),
+            "fix-tests",
+            "Mends tests.",
+            "line 2: the frontmatter has no `name` text; it is called 'fix-tests'",
+        ),
+        (named("[a, b]"), "fix-tests", "Mends tests.", "the frontmatter has no `name` text"),
+        (GOOD.replace("name: fix-tests\n", ""), "fix-tests", "Mends tests.", "line 2: the frontmatter has no `name`"),
+        (
+            described("x" * 1025),
+            "fix-tests",
+            "x" * 1025,
+            "line 3: `description` has 1025 characters, the limit is 1024",
+        ),
+        (described("x" * 9000), "fix-tests", "x" * 3500, "the limit is 1024; the first 3,500 are kept"),
+        (described("[" * 3000), "fix-tests", "[" * 3000, "line 3: no YAML; its value was taken as it stands"),
+        (described("[a, b]"), "fix-tests", "a b", "line 3: frontmatter: a list or mapping in brackets"),
+        (described("!tag d"), "fix-tests", "d", "line 3: frontmatter: a tag"),
+        (described("&a d"), "fix-tests", "d", "line 3: frontmatter: an anchor"),
+        (described("Use when: it fails"), "fix-tests", "Use when: it fails", "line 3: no YAML; its value was taken"),
+        (described("*Now* or never"), "fix-tests", "*Now* or never", "line 3: no YAML; its value was taken"),
+        ("\n\n" + GOOD, "fix-tests", "Mends tests.", "the public validator refuses it"),
+        ("\ufeff" + GOOD, "fix-tests", "Mends tests.", "byte-order mark"),
+        (described("d\n? [a]\n: b"), "fix-tests", "d", "a key is no text"),
+    ],
+)
+def test_what_only_the_validator_refuses_loads_with_a_warning(
+    tmp_path: Path, data: str, name: str, description: str, violation: str
+) -> None:
+    folder = write(tmp_path, data)
+    manual = load_manual(folder)
+    assert (manual.name, manual.description, manual.text) == (name, description, "# Fix\n\nRead the log.")
+    said = "; ".join(map(str, manual.violations))
+    assert violation in said
+    assert said in manual.warning
+    assert str(folder) in manual.warning
+    assert "agentkv skills validate --strict" in manual.warning
+    assert skills_ref.validate(folder) != []
+
+
+def test_values_of_other_clients_are_kept(tmp_path: Path) -> None:
+    more = "allowed-tools: [Read, Bash]\nmetadata:\n  openclaw: {requires: [a, b], emoji: x}\n  version: 1.0"
+    more += "\ncompatibility: [a]"
+    manual = load_manual(write(tmp_path, with_line(more)))
+    assert (manual.allowed_tools, manual.compatibility) == ("Read Bash", "a")
+    assert manual.metadata == {"openclaw": "requires: a b, emoji: x", "version": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("value", "routed", "notes"),
+    [("true", False, 2), ("'True'", False, 2), ("yes", False, 2), ("false", True, 1), ("maybe", True, 2)],
+)
+def test_a_skill_may_ask_not_to_be_routed_to(tmp_path: Path, value: str, routed: bool, notes: int) -> None:
+    manual = load_manual(write(tmp_path, with_line(f"disable-model-invocation: {value}")))
+    assert (manual.routed, manual.card) == (routed, "Mends tests." if routed else "")
+    assert (manual.description, len(manual.notes), len(manual.violations)) == ("Mends tests.", notes, 1)
+
+
 def test_a_lower_case_file_counts_where_there_is_no_other(tmp_path: Path) -> None:
     folder = write(tmp_path, GOOD)
     (folder / "skill.md").write_text(GOOD.replace("Mends", "Breaks"))
@@ -153,26 +250,22 @@ def test_valid_yaml_is_never_altered(tmp_path: Path) -> None:
         (GOOD.encode() + b"\xff\xfe\xfa", "not UTF-8"),
         (b"# no frontmatter\n", "frontmatter"),
         (b"---\nname: fix-tests\n", "not closed"),
-        (GOOD.replace("name: fix-tests\n", "").encode(), "no `name`"),
         (GOOD.replace("description: Mends tests.\n", "").encode(), "no `description`"),
-        (GOOD.replace("Mends tests.", "x" * 1025).encode(), "limit is 1024"),
-        (GOOD.replace("name: fix-tests", "name: ../../evil").encode(), "lower-case"),
-        (GOOD.replace("name: fix-tests", "name: other").encode(), "its folder"),
-        (GOOD.replace("name: fix-tests", "name: Fix-Tests").encode(), "lower-case"),
-        (GOOD.replace("---\n#", "colour: red\n---\n#").encode(), "unknown frontmatter field colour"),
         (b"---\n- a\n- b\n---\nx", "no fields"),
-        (GOOD.replace("Mends tests.", "[" * 3000).encode(), "limit is 1024"),
+        (GOOD.replace("name: fix-tests", "name: ../../evil").encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", "name: a/b").encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", "name: a\\b").encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", "name: .hidden").encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", "name: ..").encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", "name: \u202eevil").encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", r'name: "a\x00b"').encode(), "not safe"),
+        (GOOD.replace("name: fix-tests", "name: " + "x" * 201).encode(), "not safe"),
+        (GOOD.replace("Mends tests.", "").encode(), "no `description`"),
+        (GOOD.replace("Mends tests.", '"  "').encode(), "no `description`"),
+        (b"---\nname: x\ndescription: d\na: &a [x]\n" + ALIASES, "SKILL.md:4: frontmatter: its aliases expand"),
+        (b"---\nname: x\ndescription: d\na: &a [*a]\n---\nx", "frontmatter"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "binary"),
         (b"---\na: [1\n  b: {\n---\nx", "frontmatter"),
-        (GOOD.replace("Mends tests.", "[a, b]").encode(), "SKILL.md:3: frontmatter: a list or mapping in brackets"),
-        (GOOD.replace("Mends tests.", "!tag d").encode(), "SKILL.md:3: frontmatter: a tag"),
-        (GOOD.replace("Mends tests.", "&a d").encode(), "SKILL.md:3: frontmatter: an anchor"),
-        (
-            GOOD.replace("description", "name: fix-tests\ndescription").encode(),
-            "SKILL.md:3: frontmatter: the key 'name'",
-        ),
-        (GOOD.replace("---\n#", f"compatibility: {'x' * 501}\n---\n#").encode(), "SKILL.md:4: `compatibility` has 501"),
-        (GOOD.replace("---\n#", "compatibility:\n- x\n---\n#").encode(), "SKILL.md:4: `compatibility` is no text"),
     ],
 )
 def test_what_cannot_be_loaded_says_where_and_why(tmp_path: Path, data: bytes, reason: str) -> None:
@@ -191,8 +284,9 @@ def test_loaded_and_broken_make_up_what_was_found(tmp_path: Path) -> None:
     assert len(report.loaded) + len(report.broken) == 3
     assert {manual.name for manual in report.loaded} == {"fix-tests"}
     (clash,) = [error.message for error in report.broken if "taken by" in error.message]
-    assert str(tmp_path / "deeper" / "fix-tests") in clash
-    assert str(tmp_path / "fix-tests" / "SKILL.md") in clash
+    assert report.loaded[0].path == tmp_path / "fix-tests"
+    assert clash.endswith(f"taken by {tmp_path / 'fix-tests'}")
+    assert str(tmp_path / "deeper" / "fix-tests" / "SKILL.md") in clash
     with pytest.raises(InvalidManual):
         load_manuals([tmp_path / "nothing"])
 

@@ -1,4 +1,4 @@
-"""Against the public validator, on generated files: what it accepts loads, what it refuses is listed or noted."""
+"""Against the public validator, on generated files: what it accepts loads, what it refuses is listed or a violation."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ def test_what_the_validator_accepts_loads_and_what_it_refuses_is_told(file: tupl
         if manual is None:
             assert problems, refusal
             return
+        assert bool(manual.violations) == bool(problems), (problems, manual.violations)
+        assert {str(violation) for violation in manual.violations} <= set(manual.notes)
         if problems:
             assert manual.notes, f"loaded without a word: {problems}"
             return

@@ -41,7 +41,7 @@ AllowInexact = Annotated[
 
 def folders_of(paths: Sequence[Path]) -> list[Path]:
     """The folders meant; a SKILL.md stands for its own. Raises UsageError."""
-    from agentkv.skills.manual import FILE_NAMES
+    from agentkv.skills.discovery import FILE_NAMES
 
     found = [path.parent if path.name in FILE_NAMES and path.is_file() else path for path in paths]
     for path in found:

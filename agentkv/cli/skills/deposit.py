@@ -59,6 +59,7 @@ def synced(library: SkillLibrary, *, retire: bool) -> SyncReport:
     import dataclasses
 
     plan = library.plan()
+    library.announce(plan)
     return carried_out(library, plan if retire else dataclasses.replace(plan, removed=()))
 
 

@@ -51,7 +51,7 @@ class Entry:
         known = {key: value for key, value in vars(self).items() if key != "manual"}
         if manual is None:
             return known
-        about = ("description", "license", "compatibility", "allowed_tools", "metadata", "resources", "notes")
+        about = ("description", "license", "compatibility", "allowed_tools", "metadata", "resources", "routed", "notes")
         return known | {key: getattr(manual, key) for key in about}
 
 

@@ -117,6 +117,7 @@ def _completed(library: SkillLibrary) -> tuple[SyncReport, dict[str, str]]:
     import dataclasses
 
     plan = library.plan()
+    library.announce(plan)
     due = tuple(work for work in plan.work if work.kind in _DUE)
     as_stored = {work.manual.name: _difference(library, work) for work in plan.work if work.kind not in _DUE}
     for name, how in as_stored.items():
