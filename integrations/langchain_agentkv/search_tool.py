@@ -65,7 +65,8 @@ def search_documents(
     documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do and no model reads.
     With ``ask`` the memory's own model answers from up to ``k`` windows, each grafted by itself, and the agent reads a
     sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
-    heading, start, stop, verified, origin; or None), ``votes``, and ``documents``, the windows that were tried.
+    heading, start, stop, verified, origin; or None), ``votes``, ``notes`` (what was passed over or has
+    changed), and ``documents``, the windows that were tried.
     ``votes`` and ``max_new`` are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
 
     ``description`` is what the agent's model is told; name in it what the documents are about. Raises UsageError; the
@@ -135,10 +136,16 @@ def _found(documents: list[Document]) -> Result:
     if not documents:
         return _NOTHING, documents
     passages = (
-        f"[{number}] {_place(one.metadata, one.metadata['headings'])}\n{one.page_content.strip()}"
+        f"[{number}] {_place(one.metadata, one.metadata['headings'])}\n{_with_columns(one)}"
         for number, one in enumerate(documents, 1)
     )
     return "\n\n".join(passages), documents
+
+
+def _with_columns(passage: Document) -> str:
+    """A passage; one from within a table behind the names of its columns."""
+    columns = passage.metadata["columns"]
+    return f"{columns}\n{passage.page_content.strip()}" if columns else passage.page_content.strip()
 
 
 def _replied(reply: Reply) -> Result:
@@ -147,6 +154,7 @@ def _replied(reply: Reply) -> Result:
         "answer": reply.answer,
         "evidence": None if reply.evidence is None else asdict(reply.evidence),
         "votes": reply.votes,
+        "notes": list(reply.notes),
         "documents": tried,
     }
     if not tried:
@@ -158,7 +166,8 @@ def _replied(reply: Reply) -> Result:
 
 
 def _quoted(evidence: Evidence) -> str:
-    notes = [] if evidence.verified else ["the quote was not found there when it was read again"]
+    is_checked = evidence.verified or evidence.origin == "changed"
+    notes = [] if is_checked else ["the quote was not found there when it was read again"]
     notes += [_ORIGIN[evidence.origin]] if evidence.origin in _ORIGIN else []
     place = _place(asdict(evidence), [evidence.heading] if evidence.heading else [])
     return f'"{evidence.quote}"\n' + "; ".join([place, *notes])
