@@ -30,6 +30,7 @@ _PARAGRAPHS = frozenset(
 )
 _LINES = frozenset({"li", "dt", "dd", "tr", "br", "caption", "summary", "legend", "figcaption", "option", "title"})
 _CELLS = frozenset({"td", "th"})
+_GROUPS = frozenset({"thead", "tbody", "tfoot"})
 _HEADING = re.compile(r"h([1-6])")
 _RUN = re.compile(r"[^ \t\n\r\f\v\xa0]+(?: [^ \t\n\r\f\v\xa0]+)*")
 """Words with single blanks between them: these stand in the text as in the source."""
@@ -126,7 +127,7 @@ class _Reader(HTMLParser):
         put_off = self.cells.take_break()
         if put_off is not None:
             self._break_now(*put_off)
-        if self._space is not None and not self._newlines:
+        if self._space is not None and not self._newlines and not self.pieces[-1].endswith(" "):
             self._write(" ", self._space, verbatim=False)
         self._space = None
 
@@ -170,8 +171,8 @@ class _Reader(HTMLParser):
             self._cell(tag, attributes, position)
         elif tag in _LINES:
             self._line(tag, position)
-        elif tag in {"thead", "tbody", "tfoot"}:
-            self.cells.group(tag)
+        elif tag in _GROUPS:
+            self.cells.group(len(self.at), is_head=tag == "thead")
         elif tag in {"b", "strong"}:
             self.cells.bold()
         elif tag in {"img", "area"} or (tag == "input" and attributes.get("type") == "image"):
@@ -200,6 +201,8 @@ class _Reader(HTMLParser):
             self._break(PARAGRAPH, self._position())
         elif tag in _CELLS:
             self.cells.end_cell()
+        elif tag in _GROUPS:
+            self.cells.group(len(self.at), is_head=False)
         elif tag in _LINES:
             if tag == "tr":
                 self.cells.end_row(len(self.at))

@@ -26,7 +26,9 @@ _CLASSES = frozenset(
     | {"bottomnav", "subnav", "sphinxsidebar", "pagination", "skip-link", "skiplink"}
 )
 _NEVER = frozenset({"html", "body", "main"})
-_INVISIBLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|(?:content-)?visibility\s*:\s*(?:hidden|collapse))\b", re.I)
+_INVISIBLE = re.compile(
+    r"(?:^|;)\s*(?:display\s*:\s*none|(?:content-)?visibility\s*:\s*(?:hidden|collapse))(?![\w-])", re.I
+)
 _ANCHOR = re.compile(r"\b(?:headerlink|anchor-link|sr-only|visually-hidden)\b")
 
 _BLOCKS = frozenset(

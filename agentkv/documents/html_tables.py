@@ -101,10 +101,11 @@ class Cells:
             self._tables.append(_OpenTable())
         self._in_cell, self._cell, self._put_off = False, None, None
 
-    def group(self, tag: str) -> None:
-        """A ``<thead>``, ``<tbody>`` or ``<tfoot>``."""
+    def group(self, at: int, *, is_head: bool) -> None:
+        """A ``<thead>``, ``<tbody>`` or ``<tfoot>``, or the end of one; ``at``: characters so far."""
+        self.end_row(at)
         if self._tables:
-            self._tables[-1].in_head = tag == "thead"
+            self._tables[-1].in_head = is_head
 
     def bold(self) -> None:
         """A ``<b>``: where it begins a cell, the cell may be a name."""

@@ -137,7 +137,7 @@ def separated(text: str, lines: Lines) -> tuple[list[Table], list[int]]:
     ends = [*starts[1:], len(text)]
     header, second = (text[starts[at] : ends[at]].rstrip("\r\n") for at in (first, first + 1))
     separator = max(_SEPARATORS, key=header.count)
-    if not is_header(cells(header, separator), cells(second, separator)):
+    if not second.strip() or not is_header(cells(header, separator), cells(second, separator)):
         return [], starts
     return [Table(starts[first], len(text), header)], starts
 

@@ -3,9 +3,9 @@
     python -m tests.benchmarks.adding [--sizes 1,2,4,8,16,32,64] [--kinds text,markdown,html]
 
 For each kind one generated file of so many MB is added to a new corpus of the fake engine, indexed and not read
-(``lazy``), in a process of its own. Printed are the seconds of CPU time, the seconds for a MB, and their ratio to those of the
-smallest size: 1 where adding is linear, 64 for 64 times the length where it is quadratic. Exit code 1 if a ratio is
-above ``--most``.
+(``lazy``), in a process of its own. Printed are the seconds of CPU time, those for a MB, and their ratio to those for
+a MB at the smallest size: 1 where adding is linear, 64 for 64 times the length where it is quadratic. Exit code 1 if a
+ratio is above ``--most``.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ def measured(kind: str, sizes: list[float], one: Callable[[str, float], float]) 
     for size in sizes:
         times[size] = one(kind, size)
         ratio = ratios(times)[size]
-        print(
-            f"{kind:9} {size:5g} MB {times[size]:8.2f} s {times[size] / size:7.3f} s/MB  ratio {ratio:.2f}", flush=True
-        )
+        rate = times[size] / size
+        say(f"{kind:9} {size:5g} MB {times[size]:8.2f} s {rate:7.3f} s/MB  ratio {ratio:.2f}")
     return times
 
 

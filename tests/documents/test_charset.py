@@ -28,11 +28,13 @@ CZECH = "Smlouva nabývá účinnosti dnem podpisu oběma stranami. Příliš ž
 POLISH = "Umowa wchodzi w życie z dniem podpisania przez obie strony. Zażółć gęślą jaźń."
 HUNGARIAN = "A szerződés az aláírás napján lép hatályba; őszintén köszönöm, hűvös idő. A bérlő köteles fizetni."
 GERMAN = "Der Vertrag tritt mit der Unterschrift in Kraft. Die Prüfung der Maßnahme „läuft“ für drei Jahre – höchstens."
-FRENCH = "Le contrat entre en vigueur à la date de signature ; l'indemnité s'élève à dix pour cent. Où êtes-vous né ? Ça dépend."
+FRENCH = (
+    "Le contrat entre en vigueur à sa signature ; l'indemnité s'élève à dix pour cent. Où êtes-vous né ? Ça dépend."
+)
 GREEK = "Η σύμβαση ισχύει από την ημερομηνία υπογραφής. Η ποινική ρήτρα ανέρχεται σε δέκα τοις εκατό."
 HEBREW = "החוזה נכנס לתוקף ביום החתימה ותקף לשלוש שנים. הקנס על איחור הוא עשרה אחוזים מסכום החוזה."
 ARABIC = "يدخل العقد حيز التنفيذ من تاريخ التوقيع ويسري لمدة ثلاث سنوات. الغرامة عشرة في المئة من قيمة العقد."
-TURKISH = "Sözleşme imza tarihinde yürürlüğe girer ve üç yıl geçerlidir. Cezai şart, bedelin yüzde onudur. Işığı açık bırakın."
+TURKISH = "Sözleşme imza tarihinde yürürlüğe girer ve üç yıl geçerlidir. Cezai şart yüzde ondur. Işığı açık bırakın."
 THAI = "สัญญามีผลบังคับใช้ตั้งแต่วันที่ลงนามและมีอายุสามปี ค่าปรับสำหรับความล่าช้าคือสิบเปอร์เซ็นต์ของมูลค่าสัญญา"
 GUESSED = {
     "gb18030": CHINESE,
