@@ -11,22 +11,24 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentkv.blocks import Blocks
 from agentkv.checkpoints import run_self_test
-from agentkv.documents.gather import Found, gather, root_of
+from agentkv.documents.charset import By, decodes
+from agentkv.documents.gather import Found, absolute, gather, is_below, root_of
 from agentkv.documents.index import Index
-from agentkv.documents.readable import readable
+from agentkv.documents.readable import VERSION, readable
 from agentkv.documents.reading import Depositor, Reader
 from agentkv.documents.records import DocumentRecord, WindowRecord, document_key
 from agentkv.documents.shelf import Shelf
-from agentkv.documents.source import read_source
+from agentkv.documents.source import read_source, read_text_source
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Cancellation
 from agentkv.errors import AgentKVError, InexactBlock, InvalidDocument, OverBudget, StaleDocument, StoreFull
 from agentkv.hashing import sha256
+from agentkv.notices import warn
 from agentkv.records import SelfTest
 from agentkv.store.catalog import BlockStore
 
@@ -38,11 +40,13 @@ Until = Callable[[], bool]
 """Asked before a window is read; true ends the reading there, and the rest is for another time."""
 
 _SAMPLE_FROM = 4
+_MUCH_SECONDS, _MUCH_BYTES = 60.0, 1_000_000_000
+_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A file to write: ``change`` is ``new`` or ``changed``."""
+    """A file to write: ``change`` is ``new``, ``changed``, or ``reread``, as an earlier version read it otherwise."""
 
     key: str
     file: Path
@@ -57,6 +61,19 @@ class Sample:
     n_tokens: int
     seconds: float
     n_bytes: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What reading all windows of a plan would take: seconds, and bytes on disk."""
+
+    seconds: float
+    n_bytes: float
+
+    @property
+    def is_much(self) -> bool:
+        """Whether it is more than a minute or a gigabyte, so that it is not to be done unasked."""
+        return self.seconds > _MUCH_SECONDS or self.n_bytes > _MUCH_BYTES
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,18 @@ class Plan:
         """Tokens of the windows that are not stored."""
         return sum(window.n_tokens for _, window in self.missing)
 
+    @property
+    def guessed(self) -> list[DocumentRecord]:
+        """New and changed files whose encoding is a guess."""
+        return [item.record for item in self.planned if item.record.encoding_by == "guessed"]
+
+    def forecast(self, sample: Sample | None) -> Forecast | None:
+        """What all windows take that are not stored, by one of them."""
+        if sample is None:
+            return None
+        share = self.missing_tokens / max(sample.n_tokens, 1)
+        return Forecast(sample.seconds * share, sample.n_bytes * share)
+
 
 @dataclass
 class Report:
@@ -124,19 +153,51 @@ class Adding:
         exclude: Sequence[str] = (),
         on_file: OnFile | None = None,
         cancellation: Cancellation | None = None,
+        encoding: str | None = None,
     ) -> Plan:
-        """Look at every file and cut those that are new or changed. Raises UsageError, Cancelled."""
-        found, passed_over = gather(paths, include, exclude)
+        """Look at every file and cut those that are new or changed. Raises UsageError, Cancelled.
+
+        A path that is not there any more means the file of the corpus that lay there, and retires it. ``encoding``: of
+        all the files, instead of what they say or look like.
+        """
         there = self._shelf.all()
-        planned, unchanged, failed, seen = [], [], [], set()
+        gone = {key: record for key, record in there.items() if record.origin in _absent(paths)}
+        left = {record.origin for record in gone.values()}
+        found, passed_over = gather([path for path in paths if root_of(path) not in left], include, exclude)
+        plan = self._planned(found, there, passed_over, encoding, on_file, cancellation)
+        roots = {root_of(path) for path in paths}
+        seen = {document_key(item.origin) for item in found}
+        unseen = {key: record for key, record in there.items() if key not in seen and _is_of(record, roots)}
+        gone |= {key: record for key, record in unseen.items() if not Path(record.origin).exists()}
+        _tell_guessed(plan.guessed)
+        return replace(plan, removed=gone)
+
+    def changed(self, cancellation: Cancellation | None = None) -> Plan:
+        """The plan that reads anew the files that have changed since they were added. Raises Cancelled."""
+        there = self._shelf.all()
+        stale = [record for record in there.values() if self._shelf.origin_state(record) == "changed"]
+        found = [Found(Path(record.origin), record.path, record.root, record.kind) for record in stale]
+        plan = self._planned(found, there, [], None, None, cancellation)
+        _tell_guessed(plan.guessed)
+        return plan
+
+    def _planned(
+        self,
+        found: Sequence[Found],
+        there: dict[str, DocumentRecord],
+        passed_over: Sequence[Path],
+        encoding: str | None,
+        on_file: OnFile | None,
+        cancellation: Cancellation | None,
+    ) -> Plan:
+        planned, unchanged, failed = [], [], []
         for done, item in enumerate(found):
             _check(cancellation)
             if on_file is not None:
                 on_file(done, len(found), item.path)
             key = document_key(item.origin)
-            seen.add(key)
             try:
-                record, change = self._record(item, there.get(key))
+                record, change = self._record(_as_known(item, there.get(key)), there.get(key), encoding)
             except InvalidDocument as error:
                 failed.append(error)
                 continue
@@ -144,38 +205,46 @@ class Adding:
                 unchanged.append(record)
             else:
                 planned.append(Planned(key, item.file, record, change))
-        roots = {root_of(path) for path in paths}
-        unseen = {key: record for key, record in there.items() if key not in seen and record.root in roots}
-        removed = {key: record for key, record in unseen.items() if not Path(record.origin).exists()}
         documents = [*(item.record for item in planned), *unchanged]
         stored = self._reader.memory.store.exists
         missing = [(record, window) for record in documents for window in record.windows if not stored(window.block_id)]
-        return Plan(tuple(planned), tuple(unchanged), removed, tuple(failed), tuple(passed_over), tuple(missing))
+        return Plan(tuple(planned), tuple(unchanged), {}, tuple(failed), tuple(passed_over), tuple(missing))
 
-    def _record(self, item: Found, before: DocumentRecord | None) -> tuple[DocumentRecord, str | None]:
-        """The file's record and what changed: ``new``, ``changed``, or None. Raises InvalidDocument."""
-        data, corpus = read_source(item.file), self._reader.record
-        if before is not None:
-            same = (before.sha256, before.path, before.root, before.kind, before.window, before.overlap) == (
-                sha256(data), item.path, item.root, item.kind, corpus.window, corpus.overlap,
-            )  # fmt: skip
-            if same and self._shelf.sources.sound(before.sha256) is not None:
-                return before, None
-        return self._cut(item, data), "new" if before is None else "changed"
+    def _record(
+        self, item: Found, before: DocumentRecord | None, encoding: str | None
+    ) -> tuple[DocumentRecord, str | None]:
+        """The file's record and what changed: see :class:`Planned`; None for nothing. Raises InvalidDocument."""
+        data, corpus = read_text_source(item.file), self._reader.record
+        known: tuple[str | None, By] = (encoding, "known" if encoding is None else "given")
+        if before is None:
+            return self._cut(item, data, *known), "new"
+        is_same = before.sha256 == sha256(data)
+        settings = (before.path, before.root, before.kind, before.window, before.overlap)
+        is_set_so = settings == (item.path, item.root, item.kind, corpus.window, corpus.overlap)
+        is_set_so &= encoding in (None, before.encoding)
+        if is_same and is_set_so and before.reader == VERSION and self._shelf.sources.sound(before.sha256) is not None:
+            return before, None
+        if encoding is None and before.encoding_by == "given" and decodes(data, before.encoding):
+            known = before.encoding, "given"
+        elif encoding is None and is_same and before.reader == VERSION:
+            known = before.encoding, before.encoding_by
+        return self._cut(item, data, *known), "reread" if is_same and is_set_so else "changed"
 
-    def _cut(self, item: Found, data: bytes) -> DocumentRecord:
-        document, corpus = readable(item.file, data, item.kind), self._reader.record
+    def _cut(self, item: Found, data: bytes, encoding: str | None, by: By) -> DocumentRecord:
+        document, corpus = readable(item.file, data, item.kind, encoding), self._reader.record
+        columns: dict[str, int] = {}
         windows = []
         for piece in self._reader.splitter.split(item.path, document):
             start, stop = document.byte_range(piece.start, piece.stop)
-            prompt = self._reader.prompt(block_text(piece.header, document.text[piece.start : piece.stop]))
+            text = block_text(piece.header, document.text[piece.start : piece.stop], piece.columns)
             windows.append(
                 WindowRecord(
                     start=start,
                     stop=stop,
                     n_tokens=piece.n_tokens,
                     trail=piece.trail,
-                    block_id=self._reader.block_id(prompt),
+                    block_id=self._reader.block_id(self._reader.prompt(text)),
+                    columns=columns.setdefault(piece.columns, len(columns)) if piece.columns else None,
                 )
             )
         return DocumentRecord(
@@ -190,6 +259,9 @@ class Adding:
             window=corpus.window,
             overlap=corpus.overlap,
             windows=tuple(windows),
+            encoding_by=document.source.by if encoding is None else by,
+            reader=VERSION,
+            columns=tuple(columns),
         )
 
     def sample(self, plan: Plan, cancellation: Cancellation | None = None) -> Sample | None:
@@ -202,10 +274,8 @@ class Adding:
         data = self._shelf.sources.read(record.sha256) if file is None else read_source(file)
         if data is None or sha256(data) != record.sha256:
             return None
-        document = readable(Path(record.path), data, record.kind)
-        start, stop = document.characters(window.start, window.stop)
-        header = self._reader.splitter.header(record.path, window.trail)
-        prompt = self._reader.prompt(block_text(header, document.text[start:stop]))
+        document = readable(Path(record.path), data, record.kind, record.encoding)
+        prompt = self._reader.prompt(self._reader.text_of(document, record, window))
         with (
             tempfile.TemporaryDirectory(prefix="agentkv-") as folder,
             BlockStore(folder, cache_bytes=64 << 20) as store,
@@ -258,7 +328,7 @@ class Adding:
                 report.skipped.append(StaleDocument(item.record.path, "it was changed while it was being added"))
                 continue
             self._shelf.put(item.key, item.record, data)
-        if any(item.change == "changed" for item in plan.planned):
+        if any(item.change != "new" for item in plan.planned):
             self._shelf.forget(())  # earlier sources
         # 3. The index.
         with Index(self._shelf, progress=on_file) as index:
@@ -315,6 +385,31 @@ class Adding:
             if any(victim.block_id in own for victim in store.evicted[evicted:]):
                 report.stopped = OverBudget(0, store.budget or 0, 0)
                 return
+
+
+def _absent(paths: Sequence[Path]) -> set[str]:
+    return {root_of(path) for path in paths if not absolute(path).exists()}
+
+
+def _is_of(record: DocumentRecord, roots: set[str]) -> bool:
+    """Whether a file was added by one of these paths, or lies below one, by whatever path it was added."""
+    return record.root in roots or any(is_below(record.origin, root) for root in roots)
+
+
+def _as_known(item: Found, before: DocumentRecord | None) -> Found:
+    """A file that is named by itself and is known as one of a folder stays what it is called there."""
+    named_itself = item.root == root_of(item.file)
+    if before is None or not named_itself or not is_below(before.origin, before.root):
+        return item
+    return replace(item, path=before.path, root=before.root)
+
+
+def _tell_guessed(guessed: Sequence[DocumentRecord]) -> None:
+    if guessed:
+        names = ", ".join(f"{record.path} ({record.encoding})" for record in guessed[:_NAMED])
+        more = f" and {len(guessed) - _NAMED:,} more" if len(guessed) > _NAMED else ""
+        what = "the encoding of a file is a guess" if len(guessed) == 1 else "encodings of files are guesses"
+        warn(f"{what}: {names}{more}. Where text comes out wrong, add the file with its encoding: --encoding NAME.")
 
 
 def _check(cancellation: Cancellation | None) -> None:

@@ -9,7 +9,8 @@ that a window does not hold it: a draft whose words do not stand in the window c
 Several answers are combined by votes over their words; states are never put together.
 
 Not guaranteed: that a small model picks the right sentence, or knows that a window does not hold the answer. What is
-guaranteed of a reply is that its quote stands at the byte range given, in the file as it was added.
+guaranteed of a reply is that its quote stands at the byte range given, in the file as it was added; where the file has
+changed since, the evidence says so and is not verified.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ class Evidence:
     """A quote and where it stands: source bytes ``start`` to ``stop`` of ``path``, under ``heading``.
 
     ``quote`` has its white space collapsed; where the source is HTML, its tags are left out and entities resolved.
-    ``verified``: it was read again from the kept source at that range, and the source has the digest of the file that
-    was added. ``origin``: whether the file where it lay is still that one: ``same``, ``changed`` or ``gone``.
+    ``verified``: it was read again from the kept source at that range, the source has the digest of the file that was
+    added, and that file has not moved on since. ``origin``: whether the file where it lay is still that one: ``same``,
+    ``changed`` (the quote is of the version that was added) or ``gone`` (it is of the kept copy). ``encoding``: in
+    which the bytes of the range decode to the quote.
     """
 
     quote: str
@@ -65,6 +68,7 @@ class Evidence:
     stop: int
     verified: bool
     origin: str
+    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,19 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a question; None with ``attempts`` for what was tried. ``votes``: of the attempts that agree."""
+    """The answer to a question; None with ``attempts`` for what was tried. ``votes``: of the attempts that agree.
+
+    ``notes``: what was passed over or has changed, and what to do about it. ``moved_on``: files of the windows found
+    that have changed since they were added, as they are called.
+    """
 
     question: str
     answer: str | None
     evidence: Evidence | None
     votes: int
     attempts: tuple[Attempt, ...]
+    notes: tuple[str, ...] = ()
+    moved_on: tuple[str, ...] = ()
 
     @property
     def cut_at(self) -> int:
@@ -186,7 +196,7 @@ def _quotable(hits: Sequence[Hit]) -> list[tuple[Hit, Sentence]]:
     """The windows' sentences, each once, with where it stands."""
     found: dict[str, tuple[Hit, Sentence]] = {}
     for hit in hits:
-        for item in sentences(hit.text, code=hit.document.kind == "code"):
+        for item in sentences(hit.text, code=hit.document.kind in {"code", "csv"}):
             if normalised(item.text).casefold() != NOT_STATED:
                 found.setdefault(item.text, (hit, item))
     return list(found.values())
@@ -197,7 +207,8 @@ def _is_stated(draft: str, question: str, hits: Sequence[Hit], freely: bool) -> 
     if _NOT_STATED.search(draft):
         return False
     return not freely or (
-        bool(draft) and is_grounded(terms(draft), terms(question), "\n".join(hit.text for hit in hits))
+        bool(draft)
+        and is_grounded(terms(draft), terms(question), "\n".join(f"{hit.columns}\n{hit.text}" for hit in hits))
     )
 
 
@@ -215,14 +226,16 @@ def _evidence(shelf: Shelf, hit: Hit, sentence: Sentence) -> Evidence:
     first, _ = document.characters(hit.start, hit.stop)
     start, stop = document.byte_range(first + sentence.start, first + sentence.stop)
     trail = document.trail(first + sentence.start)
+    origin = shelf.origin_state(hit.document)
     return Evidence(
         quote=sentence.text,
         path=hit.path,
         heading=" > ".join(trail),
         start=start,
         stop=stop,
-        verified=stands_at(shelf, hit.document, start, stop, sentence.text),
-        origin=shelf.origin_state(hit.document),
+        verified=origin != "changed" and stands_at(shelf, hit.document, start, stop, sentence.text),
+        origin=origin,
+        encoding=document.source.encoding,
     )
 
 
@@ -233,7 +246,7 @@ def stands_at(shelf: Shelf, record: DocumentRecord, start: int, stop: int, quote
     data = shelf.sources.load(record.sha256)
     if data is None:
         return False
-    document = readable(Path(record.path), data[0], record.kind)
+    document = readable(Path(record.path), data[0], record.kind, record.encoding)
     first, last = document.characters(start, stop)
     return normalised(quote) in normalised(document.text[first:last])
 

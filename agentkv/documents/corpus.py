@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from agentkv.documents import compose
-from agentkv.documents.adding import Adding, OnFile, OnWindow, Plan, Report, Sample, Until
+from agentkv.documents.adding import Adding, Forecast, OnFile, OnWindow, Plan, Report, Sample, Until
 from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, Source, ask_window, combine
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate, rerank
@@ -15,10 +16,11 @@ from agentkv.documents.meaning import Meaning, OnVectors
 from agentkv.documents.reading import PREFIX, TURN_TOKENS, Reader
 from agentkv.documents.records import CorpusRecord, corpus_key
 from agentkv.documents.shelf import Shelf, shelves
+from agentkv.documents.source import checked_encoding
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
-from agentkv.errors import UnknownCorpus, UsageError
+from agentkv.errors import StaleDocument, UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
 from agentkv.notices import warn
 from agentkv.records import Manifest
@@ -28,6 +30,8 @@ Keep = Literal["eager", "lazy", "top"]
 
 DEFAULT_NAME = "documents"
 DEFAULT_WINDOW, DEFAULT_OVERLAP = 1024, 96
+_MEASURED_FROM = 4096
+"""Tokens to read from which on one window is measured before a new corpus reads them all."""
 
 
 class Corpus(Shared):
@@ -35,8 +39,9 @@ class Corpus(Shared):
 
     ``window``, ``overlap`` (tokens), ``keep`` and ``top`` (windows) are those of the corpus if it is there, else
     defaults; given, they change it at the next :meth:`add`. ``keep``: ``eager`` reads every window when it is added,
-    ``lazy`` when a question first needs it, ``top`` likewise and keeps the ``top`` most recently used. Raises
-    UsageError, WindowOverflow if a window and a question would not fit the model's.
+    ``lazy`` when a question first needs it, ``top`` likewise and keeps the ``top`` most recently used. A new corpus is
+    ``eager`` unless reading what is added first would take more than a minute or a gigabyte; then it is ``lazy``, with
+    a warning. Raises UsageError, WindowOverflow if a window and a question would not fit the model's.
 
     >>> from agentkv import AgentMemory, FakeEngine
     >>> import pathlib, tempfile
@@ -68,6 +73,7 @@ class Corpus(Shared):
         before = self.shelf.record
         self.record = _record(self.name, memory, before, window, overlap, keep, top)
         self.reader = Reader(memory, self.shelf, self.record)
+        self._is_decided = before is not None or keep is not None or top is not None
         self._check_window()
         self._adding = Adding(self.shelf, self.reader)
 
@@ -90,9 +96,26 @@ class Corpus(Shared):
         exclude: Sequence[str] = (),
         on_file: OnFile | None = None,
         cancellation: Cancellation | None = None,
+        encoding: str | None = None,
     ) -> Plan:
         """What :meth:`add` would do; writes nothing. Raises UsageError for a path that is not there, Cancelled."""
-        return self._adding.plan([Path(path) for path in paths], include, exclude, on_file, cancellation)
+        known = None if encoding is None else checked_encoding(encoding)
+        return self._adding.plan([Path(path) for path in paths], include, exclude, on_file, cancellation, known)
+
+    def decide(self, plan: Plan, sample: Sample | None) -> Forecast | None:
+        """What reading the plan's windows would take, by a sample; a new corpus for which nothing was said becomes
+        ``lazy`` where that is much, with a warning.
+        """
+        forecast = plan.forecast(sample)
+        if not self._is_decided and forecast is not None and forecast.is_much:
+            self.record = self.reader.record = self.record.model_copy(update={"keep": "lazy"})
+            warn(
+                f"reading all {len(plan.missing):,} windows now would take about {forecast.seconds / 60:,.1f} minutes "
+                f"and {forecast.n_bytes / 1e9:,.2f} GB on disk, so they are only indexed, and each is read when a "
+                "question first needs it. To read them all now, say so: --eager (in Python: keep='eager')."
+            )
+        self._is_decided = True
+        return forecast
 
     def sample(self, plan: Plan, cancellation: Cancellation | None = None) -> Sample | None:
         """What reading one window of the plan takes, measured; None for a plan of few windows."""
@@ -111,6 +134,9 @@ class Corpus(Shared):
 
         ``until`` is asked before each window: once it says so, the rest is left for another time.
         """
+        if not self._is_decided and plan.missing_tokens >= _MEASURED_FROM:
+            self.decide(plan, self.sample(plan, cancellation))
+        self._is_decided = True
         self.shelf.write(self.record)
         report = self._adding.carry_out(
             plan,
@@ -130,12 +156,24 @@ class Corpus(Shared):
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
         cancellation: Cancellation | None = None,
+        encoding: str | None = None,
     ) -> Report:
         """Add files and folders, or bring them up to date: unchanged files cost a hash, changed ones are cut anew, and
-        what is gone from a folder is retired. Raises UsageError, Cancelled, StoreError's.
+        what is gone from a folder, or was added by its own path, is retired. ``encoding``: that of all these files,
+        kept with them; without it what they say or look like, with a warning where that is a guess.
+
+        Raises UsageError, Cancelled, StoreError's.
         """
-        plan = self.plan(paths, include=include, exclude=exclude, cancellation=cancellation)
+        plan = self.plan(paths, include=include, exclude=exclude, cancellation=cancellation, encoding=encoding)
         return self.carry_out(plan, cancellation=cancellation)
+
+    def refresh(self, cancellation: Cancellation | None = None) -> Report:
+        """Read anew the files that have changed since they were added; those that are gone stay as they are.
+
+        Raises UnknownCorpus, Cancelled, StoreError's.
+        """
+        self._there()
+        return self.carry_out(self._adding.changed(cancellation), cancellation=cancellation)
 
     def remove(self, paths: Sequence[str]) -> tuple[int, int]:
         """Retire the files called so, or below a folder called so; files and blocks that went. Raises UsageError."""
@@ -185,37 +223,75 @@ class Corpus(Shared):
         answer_from: Source | None = None,
         shared_words: float = SHARED_WORDS,
         on_attempt: Callable[[Hit], None] | None = None,
+        refresh: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Reply:
         """Answer from the first of the ``k`` best windows that holds the answer, or by ``votes`` of all ``k``.
 
         ``together``: read the ``k`` one behind the other and answer from all of them; only the first is restored.
+        ``refresh``: first read anew the files that have changed since they were added; without it the reply says of
+        which that is so. A window that cannot be read any more is passed over, with a note.
 
         ``max_new``: most tokens of the answer; None for 512, or as many as the window has room for.
 
         ``answer_from``, ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
 
-        Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument, Cancelled.
+        Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument if no window can be read any more, Cancelled.
         """
         if not question.strip():
             raise UsageError("the question is empty")
         if together and votes:
             raise UsageError("windows that are read together give one answer: there is nothing to vote on")
-        attempts: list[Attempt] = []
+        if refresh:
+            self.refresh(cancellation)
         hits = self.find(question, k, rerank_from=rerank_from, embed=embed, cancellation=cancellation)
-        for hit in hits[:1] if together else hits:
+        readable, stale = self._readable(hits)
+        if stale and not readable:
+            raise stale[0]
+        attempts: list[Attempt] = []
+        for hit in readable[:1] if together else readable:
             if on_attempt is not None:
                 on_attempt(hit)
             how: Any = {"max_new": max_new, "answer_from": answer_from, "shared_words": shared_words}
-            how["behind"] = hits[1:] if together else ()
+            how["behind"] = readable[1:] if together else ()
             attempts.append(ask_window(self.reader, hit, question, **how, cancellation=cancellation))
             self._trim()
             if attempts[-1].answer is not None and not votes:
                 break
         reply = combine(question, attempts)
-        if max_new is None and reply.cut_at:
-            warn(f"the answer was cut at {reply.cut_at} tokens; raise max_new for a longer one")
-        return reply
+        cut = reply.cut_at if max_new is None else 0
+        return self._noted(reply, readable, stale, cut)
+
+    def _readable(self, hits: Sequence[Hit]) -> tuple[list[Hit], list[StaleDocument]]:
+        """The windows that can be asked, and why the others cannot."""
+        found: list[Hit] = []
+        stale: list[StaleDocument] = []
+        for hit in hits:
+            try:
+                self.reader.window_prompt(hit.document, hit.window)
+            except StaleDocument as error:
+                stale.append(error)
+            else:
+                found.append(hit)
+        return found, stale
+
+    def _noted(self, reply: Reply, hits: Sequence[Hit], stale: Sequence[StaleDocument], cut: int) -> Reply:
+        """The reply with what a user has to be told, which is also warned of."""
+        notes = [f"a window was passed over: {error.message}" for error in stale]
+        documents = {hit.key: hit.document for hit in hits}
+        moved_on = sorted({d.path for d in documents.values() if self.shelf.origin_state(d) == "changed"})
+        if moved_on:
+            names = ", ".join(moved_on)
+            has, it_was, it = ("has", "it was", "it") if len(moved_on) == 1 else ("have", "they were", "them")
+            notes.append(
+                f"{names} {has} changed since {it_was} added: what is found in {it} is of the version that was added. "
+                f"Read {it} anew: `agentkv docs ask --refresh` (in Python: refresh=True)."
+            )
+        if cut:
+            notes.append(f"the answer was cut at {cut} tokens; raise max_new for a longer one")
+        for note in dict.fromkeys(notes):
+            warn(note)
+        return replace(reply, notes=tuple(dict.fromkeys(notes)), moved_on=tuple(moved_on))
 
     def chain(self, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Manifest]:
         """Several windows in one context, read one behind the other: the prefix's block, then one for each."""

@@ -41,24 +41,34 @@ def gather(
     found: dict[bytes, Found] = {}
     passed_over: list[Path] = []
     for path in paths:
-        absolute = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
-        if absolute.is_dir():
-            for item, kind in _below(absolute, include, exclude):
+        place = absolute(path)
+        if place.is_dir():
+            for item, kind in _below(place, include, exclude):
                 if kind is None:
                     passed_over.append(item)
                     continue
-                called = f"{absolute.name}/{item.relative_to(absolute).as_posix()}".lstrip("/")
-                _add(found, Found(item, _text(called), root_of(absolute), kind))
-        elif absolute.exists():
-            _add(found, Found(absolute, _text(absolute.name), root_of(absolute), kind_of(absolute) or "text"))
+                called = f"{place.name}/{item.relative_to(place).as_posix()}".lstrip("/")
+                _add(found, Found(item, _text(called), root_of(place), kind))
+        elif place.exists():
+            _add(found, Found(place, _text(place.name), root_of(place), kind_of(place) or "text"))
         else:
             raise UsageError(f"there is no file or folder {path}")
     return sorted(found.values(), key=lambda item: (item.path, item.origin)), passed_over
 
 
+def absolute(path: Path) -> Path:
+    """Where a path leads from here, with its links as they are."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+
+
 def root_of(path: Path) -> str:
     """The absolute path that files found by ``path`` are recorded under."""
-    return _text(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+    return _text(str(absolute(path)))
+
+
+def is_below(origin: str, folder: str) -> bool:
+    """Whether a file lies in a folder, by their absolute paths alone."""
+    return origin.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _add(found: dict[bytes, Found], item: Found) -> None:

@@ -4,8 +4,9 @@ Read with the standard library's ``html.parser``: of the well-kept parsers it al
 each entity stands (lxml and Beautiful Soup give a tag's line, selectolax nothing). It is a tokenizer: elements that
 are not closed do no harm, because only what begins and ends a block matters here.
 
-Headings get ``#`` marks, list items a dash, cells a bar; white space is collapsed outside ``<pre>``. Left out are
-scripts, styles, and what is marked as navigation. Their bytes belong to the window around them all the same.
+Headings get ``#`` marks, list items a dash, cells a bar; white space is collapsed outside ``<pre>``; an image is its
+``alt``. What is left out says :mod:`agentkv.documents.html_rules`; its bytes belong to the chunk around it.
+Characters that stand for a tag or an entity share its byte, so that a piece cannot begin or end between them.
 """
 
 from __future__ import annotations
@@ -17,50 +18,37 @@ from html.parser import HTMLParser
 
 import numpy as np
 
+from agentkv.documents.html_rules import ALWAYS_SILENT, VOID, LeftOut, is_left_out, is_never_read
+from agentkv.documents.html_tables import Cells
 from agentkv.documents.outline import ITEM, PARAGRAPH, Break, Heading, words
-from agentkv.documents.readable import Readable, _sorted
+from agentkv.documents.readable import Readable, in_order
 from agentkv.documents.source import Source
 
-_SILENT = frozenset(
-    {"script", "style", "template", "svg", "noscript", "select", "textarea", "iframe", "object", "math"}
-)
-_NAVIGATION = frozenset({"nav", "footer"})
-_ROLES = frozenset({"navigation", "search", "contentinfo", "banner"})
 _PARAGRAPHS = frozenset(
-    {
-        "p",
-        "div",
-        "section",
-        "article",
-        "main",
-        "blockquote",
-        "ul",
-        "ol",
-        "dl",
-        "table",
-        "pre",
-        "figure",
-        "form",
-        "header",
-    }
-    | {"hr", "details", "fieldset", "address", "aside", "body", "center"}
+    {"p", "div", "section", "article", "main", "blockquote", "ul", "ol", "dl", "table", "pre", "figure", "form"}
+    | {"header", "hr", "details", "fieldset", "address", "aside", "body", "center", "dialog"}
 )
 _LINES = frozenset({"li", "dt", "dd", "tr", "br", "caption", "summary", "legend", "figcaption", "option", "title"})
 _CELLS = frozenset({"td", "th"})
-_VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-)
+_GROUPS = frozenset({"thead", "tbody", "tfoot"})
 _HEADING = re.compile(r"h([1-6])")
-_RUN = re.compile(r"[^ \t\n\r\f\v\xa0]+")
-_ANCHOR = re.compile(r"\b(?:headerlink|anchor-link|sr-only|visually-hidden)\b")
+_RUN = re.compile(r"[^ \t\n\r\f\v\xa0]+(?: [^ \t\n\r\f\v\xa0]+)*")
+"""Words with single blanks between them: these stand in the text as in the source."""
+_ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>]*))?""")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{0,40});?")
+_MOST_PASSES = 8
 
 
 def read_html(source: Source) -> Readable:
-    """The readable text of an HTML source; navigation is left out unless it is never closed."""
-    reader = _Reader(source.text, skip_navigation=True)
+    """The readable text of an HTML source. Something left out that is never closed is read after all."""
+    kept: set[int] = set()
+    reader = _Reader(source.text, kept)
     reader.run()
-    if reader.is_silent:
-        reader = _Reader(source.text, skip_navigation=False)
+    for passes in range(2, _MOST_PASSES + 1):
+        if reader.left_out is None or reader.left_out.may_stay_open:
+            break
+        kept.add(reader.left_out.position)
+        reader = _Reader(source.text, kept if passes < _MOST_PASSES else None)
         reader.run()
     text = "".join(reader.pieces)
     at = np.frombuffer(reader.at, dtype=np.uint32) if text else np.zeros(0, np.uint32)
@@ -69,21 +57,31 @@ def read_html(source: Source) -> Readable:
     headings = [heading for heading in reader.headings if heading.position < len(text)]
     breaks = [found for found in reader.breaks if found.position < len(text)]
     return Readable(
-        source, "html", text, starts, tuple(headings), _sorted(breaks, headings), words("".join(reader.title))
+        source,
+        "html",
+        text,
+        starts,
+        tuple(headings),
+        in_order(breaks, headings),
+        words("".join(reader.title)),
+        tuple(sorted(reader.cells.found, key=lambda table: table.start)),
     )
 
 
 class _Reader(HTMLParser):
-    def __init__(self, text: str, *, skip_navigation: bool) -> None:
+    """``kept``: where elements begin that are read although they look left out; None: all that look so."""
+
+    def __init__(self, text: str, kept: set[int] | None) -> None:
         super().__init__(convert_charrefs=False)
-        self._text, self._skip_navigation = text, skip_navigation
+        self._text, self._kept = text, kept
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
         self.pieces: list[str] = []
         self.at = array("I")
         self.headings: list[Heading] = []
         self.breaks: list[Break] = []
         self.title: list[str] = []
-        self._skipped: list[str] = []  # the element that is left out, and those of its name within
+        self.cells = Cells(self.pieces)
+        self.left_out: LeftOut | None = None
         self._in_title = False
         self._pre = 0
         self._space: int | None = None  # where a space stood that is not written yet
@@ -91,14 +89,12 @@ class _Reader(HTMLParser):
         self._heading: tuple[int, int, int] | None = None  # character, depth, piece
 
     def run(self) -> None:
+        """Read all of it."""
         self.feed(self._text)
         self.close()
         self._end_heading()
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether the end was reached with something still left out."""
-        return bool(self._skipped)
+        while self.cells.is_open:
+            self.cells.end_table(len(self.at))
 
     def _position(self) -> int:
         line, column = self.getpos()
@@ -120,66 +116,79 @@ class _Reader(HTMLParser):
         for match in _RUN.finditer(text):
             if match.start() > last and self._space is None:
                 self._space = position + last if verbatim else position
-            self._flush_space()
+            self._flush()
             self._write(match[0], position + match.start() if verbatim else position, verbatim=verbatim)
             last = match.end()
         if last < len(text) and self._space is None:
             self._space = position + last if verbatim else position
 
-    def _flush_space(self) -> None:
-        if self._space is not None and not self._newlines:
+    def _flush(self) -> None:
+        """Write what stands between the text so far and what comes now: a break within a cell, or a space."""
+        put_off = self.cells.take_break()
+        if put_off is not None:
+            self._break_now(*put_off)
+        if self._space is not None and not self._newlines and not self.pieces[-1].endswith(" "):
             self._write(" ", self._space, verbatim=False)
         self._space = None
 
     def _break(self, level: int, position: int) -> None:
+        """End a line or a paragraph; within a table's cell only if more text of the cell comes."""
         self._space = None
-        wanted = 1 if level > PARAGRAPH else 2
-        if self._newlines < wanted:
-            self._write("\n" * (wanted - self._newlines), position, verbatim=False)
+        if not self.cells.puts_off(level, position, len(self.at)):
+            self._break_now(level, position)
+
+    def _break_now(self, level: int, position: int) -> None:
+        self._space = None
+        requested = 1 if level > PARAGRAPH else 2
+        if self._newlines < requested:
+            self._write("\n" * (requested - self._newlines), position, verbatim=False)
         if self.at:
             self.breaks.append(Break(len(self.at), level))
 
     # --- what the parser finds ---
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if self.left_out is not None:
+            if not self.left_out.start(tag):
+                return
+            self.left_out = None
         position = self._position()
-        if self._skipped:
-            if tag == self._skipped[0]:
-                self._skipped.append(tag)
-            return
-        if self._is_left_out(tag, dict(attrs)):
-            if tag not in _VOID:
-                self._skipped.append(tag)
+        if self._is_left_out(tag, attributes, position):
+            if tag in _CELLS:  # an empty place
+                self._cell(tag, attributes, position)
+            if tag not in VOID:
+                self.left_out = LeftOut(tag, position)
             return
         heading = _HEADING.fullmatch(tag)
         if tag == "title":
             self._in_title = True
         elif heading:
-            self._end_heading()
-            self._break(PARAGRAPH, position)
-            self._heading = (len(self.at), int(heading[1]), len(self.pieces))
-            self._write("#" * int(heading[1]) + " ", position, verbatim=False)
+            self._begin_heading(int(heading[1]), position)
         elif tag in _PARAGRAPHS:
-            self._break(PARAGRAPH, position)
-            self._pre += tag == "pre"
+            self._paragraph(tag, position)
+        elif tag in _CELLS:
+            self._cell(tag, attributes, position)
         elif tag in _LINES:
-            self._break(ITEM, position)
-            if tag == "li":
-                self._write("- ", position, verbatim=False)
-                self._newlines = 2  # so that a paragraph in an item follows its dash
-        elif tag in _CELLS and not self._newlines:
-            self._space = None
-            self._write(" | ", position, verbatim=False)
+            self._line(tag, position)
+        elif tag in _GROUPS:
+            self.cells.group(len(self.at), is_head=tag == "thead")
+        elif tag in {"b", "strong"}:
+            self.cells.bold()
+        elif tag in {"img", "area"} or (tag == "input" and attributes.get("type") == "image"):
+            self._alternative(position)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in _VOID:
+        if tag in VOID:
             self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._skipped:
-            if tag == self._skipped[0]:
-                self._skipped.pop()
-            return
+        if self.left_out is not None:
+            ended, is_read = self.left_out.end(tag)
+            if ended:
+                self.left_out = None
+            if not is_read:
+                return
         if tag == "title":
             self._in_title = False
         elif _HEADING.fullmatch(tag):
@@ -187,8 +196,16 @@ class _Reader(HTMLParser):
             self._break(PARAGRAPH, self._position())
         elif tag in _PARAGRAPHS:
             self._pre = max(0, self._pre - (tag == "pre"))
+            if tag == "table":
+                self.cells.end_table(len(self.at))
             self._break(PARAGRAPH, self._position())
+        elif tag in _CELLS:
+            self.cells.end_cell()
+        elif tag in _GROUPS:
+            self.cells.group(len(self.at), is_head=False)
         elif tag in _LINES:
+            if tag == "tr":
+                self.cells.end_row(len(self.at))
             self._break(ITEM, self._position())
 
     def handle_data(self, data: str) -> None:
@@ -206,15 +223,31 @@ class _Reader(HTMLParser):
         self._take(entities.unescape(written + ";" * ended), position, verbatim=False)
 
     def _take(self, text: str, position: int, *, verbatim: bool) -> None:
-        if self._skipped:
+        if self.left_out is not None:
             return
         if self._in_title:
             self.title.append(text)
         elif self._pre:
-            self._flush_space()
+            self._flush()
             self._write(text.replace("\xa0", " "), position, verbatim=verbatim)
         else:
             self._words(text, position, verbatim=verbatim)
+
+    def _is_left_out(self, tag: str, attributes: dict[str, str | None], position: int) -> bool:
+        if tag in ALWAYS_SILENT:
+            return True
+        if self._kept is None or position in self._kept:
+            return False
+        return is_never_read(tag, attributes) or is_left_out(tag, attributes)
+
+    # --- blocks ---
+
+    def _begin_heading(self, depth: int, position: int) -> None:
+        self._end_heading()
+        self.cells.is_layout()
+        self._break(PARAGRAPH, position)
+        self._heading = (len(self.at), depth, len(self.pieces))
+        self._write("#" * depth + " ", position, verbatim=False)
 
     def _end_heading(self) -> None:
         if self._heading is not None:
@@ -222,9 +255,53 @@ class _Reader(HTMLParser):
             self._heading = None
             self.headings.append(Heading(position, depth, words("".join(self.pieces[first:]).lstrip("# "))))
 
-    def _is_left_out(self, tag: str, attributes: dict[str, str | None]) -> bool:
-        if tag in _SILENT:
-            return True
-        if _ANCHOR.search(attributes.get("class") or ""):
-            return tag in {"a", "span"}
-        return self._skip_navigation and (tag in _NAVIGATION or (attributes.get("role") or "") in _ROLES)
+    def _paragraph(self, tag: str, position: int) -> None:
+        if tag in {"table", "pre"}:
+            self.cells.is_layout()
+        self._break(PARAGRAPH, position)
+        self._pre += tag == "pre"
+        if tag == "table":
+            self.cells.begin_table()
+
+    def _line(self, tag: str, position: int) -> None:
+        if tag == "tr":
+            self.cells.end_row(len(self.at))
+        if tag == "br" and self.cells.is_in_row:
+            self._space = position if self._space is None else self._space
+            return
+        self._break(ITEM, position)
+        if tag == "tr":
+            self.cells.begin_row(len(self.at))
+        elif tag == "li":
+            self._flush()
+            self._write("- ", position, verbatim=False)
+            self._newlines = 2  # so that a paragraph in an item follows its dash
+
+    def _cell(self, tag: str, attributes: dict[str, str | None], position: int) -> None:
+        self._space = None
+        bars, is_layout = self.cells.begin_cell(tag, attributes, len(self.at))
+        if is_layout:
+            self._break_now(PARAGRAPH, position)
+        else:
+            self._write(" | " * bars, position, verbatim=False)
+        self.cells.begin_text(len(self.at))
+
+    def _alternative(self, position: int) -> None:
+        """An image's words, each character at its place in the tag."""
+        written = self.get_starttag_text() or ""
+        for match in _ATTRIBUTE.finditer(written, 1):
+            if match[1].lower() == "alt" and match[2]:
+                quoted = match[2][0] in "\"'"
+                first, last = match.start(2) + quoted, match.end(2) - quoted
+                self._space = position if self._space is None else self._space
+                self._escaped(written[first:last], position + first)
+                self._space = position + last if self._space is None else self._space
+                return
+
+    def _escaped(self, written: str, position: int) -> None:
+        last = 0
+        for match in _ENTITY.finditer(written):
+            self._take(written[last : match.start()], position + last, verbatim=True)
+            self._take(entities.unescape(match[0]), position + match.start(), verbatim=False)
+            last = match.end()
+        self._take(written[last:], position + last, verbatim=True)

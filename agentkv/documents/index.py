@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import orjson
+
 from agentkv.documents.indexfile import IndexFile
 from agentkv.documents.readable import Readable
 from agentkv.documents.records import DocumentRecord
@@ -270,11 +272,11 @@ class Index:
 
 
 def window_texts(record: DocumentRecord, document: Readable) -> Iterator[tuple[str, str]]:
-    """Headings (those in force and those within) and text of each window."""
+    """Headings (those in force, those within, and names of a table's columns) and text of each window."""
     for window in record.windows:
         start, stop = document.characters(window.start, window.stop)
-        within = [heading.title for heading in document.headings if start <= heading.position < stop]
-        titles = dict.fromkeys((record.title, *window.trail, *within))
+        within = document.headings_within(start, stop)
+        titles = dict.fromkeys((record.title, *window.trail, *within, record.columns_of(window)))
         yield "\n".join(title for title in titles if title), document.text[start:stop].replace("\0", " ")
 
 
@@ -291,7 +293,14 @@ def passages_of(text: str) -> list[str]:
 
 def digest_of(record: DocumentRecord) -> str:
     """By what it is seen that a document is another than the one that was indexed."""
-    return sha256(record.model_dump_json().encode())
+    whole = record.model_dump(mode="json")
+    for window in whole["windows"]:
+        if window["columns"] is None:
+            del window["columns"]
+    for name in ("encoding_by", "reader", "columns"):  # as before there were any: indexes of old stores stay
+        if not whole["columns"] or name != "columns":
+            del whole[name]
+    return sha256(orjson.dumps(whole))
 
 
 def rebuild(shelf: Shelf, progress: Progress | None = None) -> tuple[int, list[StaleDocument]]:

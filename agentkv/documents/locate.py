@@ -24,6 +24,8 @@ from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
+from agentkv.errors import StaleDocument
+from agentkv.notices import warn
 from agentkv.text import terms
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]] | NDArray[np.floating[Any]]]
@@ -70,6 +72,11 @@ class Hit:
         return " > ".join(self.window.trail)
 
     @property
+    def columns(self) -> str:
+        """The names of a table's columns that go with the window, where it begins within one; else ""."""
+        return self.document.columns_of(self.window)
+
+    @property
     def start(self) -> int:
         """First source byte."""
         return self.window.start
@@ -89,7 +96,10 @@ def locate(
     *,
     passages: bool = True,
 ) -> list[Hit]:
-    """The ``k`` best windows for a question, best first; see :meth:`Index.search`. Raises StaleDocument."""
+    """The ``k`` best windows for a question, best first; see :meth:`Index.search`.
+
+    A window whose source is gone is passed over with a warning. Raises StaleDocument where that leaves none.
+    """
     if embed is None:
         return _hits(shelf, index.search(question, k, passages=passages), "bm25")
     by_words = index.search(question, _NEAR, passages=passages)
@@ -106,13 +116,26 @@ def locate(
 
 def _hits(shelf: Shelf, matches: Sequence[Match], method: str) -> list[Hit]:
     documents: dict[str, DocumentRecord] = {}
-    hits = []
+    hits: list[Hit] = []
+    stale: list[StaleDocument] = []
     for match in matches:
         record = documents.get(match.key) or shelf.documents.sound(match.key)
         if record is None or match.number >= len(record.windows):  # retired a moment ago
             continue
         documents[match.key] = record
-        hits.append(_hit(shelf, record, match, method))
+        try:
+            hits.append(_hit(shelf, record, match, method))
+        except StaleDocument as error:
+            stale.append(error)
+    return _after(hits, stale)
+
+
+def _after(hits: list[Hit], stale: Sequence[StaleDocument]) -> list[Hit]:
+    """The hits that are left, with a warning of those that are not; raises the first where none is."""
+    if stale and not hits:
+        raise stale[0]
+    for error in stale:
+        warn(f"a window was passed over: {error.message}")
     return hits
 
 
@@ -144,7 +167,7 @@ def nothing_found(question: str, what: str = "window") -> str:
 def rerank(reader: Reader, question: str, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Hit]:
     """The same hits by the model's gain in log probability of the question (nats), most first.
 
-    Reads the windows that are not stored. Raises what :meth:`Reader.live` raises.
+    Reads the windows that are not stored. Raises what :meth:`Reader.live` raises; stale windows as :func:`locate`.
     """
     engine, blocks = reader.memory.engine, reader.memory.blocks
     ids = engine.tokenize(f"\n\n{question}", special=False)
@@ -153,9 +176,14 @@ def rerank(reader: Reader, question: str, hits: Sequence[Hit], cancellation: Can
     with blocks.exclusive():
         engine.extend(reader.prompt("\n").prefix, cancellation)
         alone = float(engine.score(ids).sum())
-    scored = []
+    scored: list[Hit] = []
+    stale: list[StaleDocument] = []
     for hit in hits:
-        with reader.live(hit.document, hit.window, question, cancellation):
-            gain = float(engine.score(ids).sum()) - alone
+        try:
+            with reader.live(hit.document, hit.window, question, cancellation):
+                gain = float(engine.score(ids).sum()) - alone
+        except StaleDocument as error:
+            stale.append(error)
+            continue
         scored.append(replace(hit, score=gain, method="likelihood"))
-    return sorted(scored, key=lambda hit: -hit.score)
+    return _after(sorted(scored, key=lambda hit: -hit.score), stale)

@@ -122,7 +122,8 @@ class Meaning:
             return
         window, document = record.windows[number], self._shelf.readable(record)
         start, stop = document.characters(window.start, window.stop)
-        texts = passage_texts(" > ".join(window.trail), document.text[start:stop])
+        columns = record.columns_of(window)
+        texts = passage_texts(" > ".join((*window.trail, *([columns] if columns else []))), document.text[start:stop])
         rows = np.ascontiguousarray(self._embedder.embed(texts), "<f4")
         with self._file.transaction():
             values = key, number, digest, rows.tobytes()

@@ -9,19 +9,25 @@ never text.
 from __future__ import annotations
 
 import ast
+import bisect
 import itertools
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from agentkv.documents import tables
 from agentkv.documents.source import Kind
+from agentkv.documents.tables import Table
 
 PARAGRAPH, ITEM, SENTENCE, LINE, WORD, CHARACTER = 10, 20, 30, 35, 40, 50
 """Levels of places to cut, after those of headings, 1 (the whole document's) to 6; the lower, the better."""
 
 MAX_DEPTH = 6
 _MAX_TITLE = 160
+_LOOKED_AT = 1000
+"""Characters of a line in which a title or a definition is looked for."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +47,37 @@ class Break:
     level: int
 
 
-Found = tuple[list[Heading], list[Break]]
+Found = tuple[list[Heading], list[Break], list[Table]]
 
 
 def of(text: str, kind: Kind) -> Found:
-    """The headings and paragraph breaks of a text of that kind (not HTML), in order."""
+    """The headings, paragraph breaks and tables of a text of that kind (not HTML), in order."""
     match kind:
         case "markdown":
             return _markdown(text)
         case "code":
-            return _code(text), _paragraphs(text)
+            return _code(text), _paragraphs(text), []
+        case "csv":
+            return _values(text)
         case _:
-            return _titles(text), _paragraphs(text)
+            lines = _lines(text)
+            drawn = tables.drawn(lines)
+            return _titles(lines), [*_paragraphs(text), *_rows(lines, drawn)], drawn
+
+
+def _values(text: str) -> Found:
+    found, records = tables.separated(text, _lines(text))
+    return [], [Break(position, ITEM) for position in records if 0 < position < len(text)], found
+
+
+def _rows(lines: list[tuple[int, str]], found: list[Table]) -> list[Break]:
+    """The lines of tables, as places to cut."""
+    positions = [position for position, _ in lines]
+    rows: list[Break] = []
+    for table in found:
+        first, last = (bisect.bisect_left(positions, at) for at in (table.start, table.stop))
+        rows += [Break(position, ITEM) for position in positions[first:last]]
+    return rows
 
 
 def words(title: str) -> str:
@@ -90,25 +115,79 @@ def _paragraphs(text: str) -> list[Break]:
 _HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]*|[ \t]#+[ \t]*$")
 
 
-def _markdown(text: str) -> Found:
-    from markdown_it import MarkdownIt
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_SLICE, _MOST_SLICE = 1 << 20, 8 << 20
+"""Characters that are parsed at a time, so that the parser's tokens of a large file are never in memory together."""
 
+
+def _markdown(text: str) -> Found:
     lines = _lines(text)
-    headings, breaks = [], []
-    parser = MarkdownIt("commonmark").enable("table").disable("inline")
-    tokens = parser.parse(text.replace("\0", " "))
-    for token, following in itertools.zip_longest(tokens, tokens[1:]):
-        if token.map is None or token.nesting < 0 or token.map[0] >= len(lines):
-            continue
-        position = lines[token.map[0]][0]
-        if token.type == "heading_open" and token.level == 0:
-            title = following.content if following is not None else ""
-            headings.append(Heading(position, int(token.tag[1:]), words(_HASHES.sub("", title))))
-        elif token.level == 0:
-            breaks.append(Break(position, PARAGRAPH))
-        elif token.type in {"list_item_open", "tr_open", "paragraph_open", "fence", "code_block"}:
-            breaks.append(Break(position, ITEM))
-    return headings, [*breaks, *(Break(item.position, ITEM) for item in _paragraphs(text))]
+    positions = [position for position, _ in lines]
+    found = _Markdown(lines)
+    first, size = 0, _SLICE
+    while first < len(lines):
+        last = bisect.bisect_right(positions, positions[first] + size, lo=first + 1)
+        is_end = last == len(lines)
+        part = text[positions[first] : len(text) if is_end else positions[last]]
+        block = found.parse(part, first)
+        if is_end or block > first:
+            found.take(len(lines) if is_end else block)
+            first, size = len(lines) if is_end else block, _SLICE
+        elif size < _MOST_SLICE:
+            size *= 2
+        else:  # one block that is larger than all that: cut anywhere
+            found.take(last)
+            first, size = last, _SLICE
+    breaks = [*found.breaks, *(Break(item.position, ITEM) for item in _paragraphs(text))]
+    return found.headings, breaks, found.tables
+
+
+class _Markdown:
+    """What is found slice by slice; the last block of a slice goes on in the next one."""
+
+    def __init__(self, lines: list[tuple[int, str]]) -> None:
+        from markdown_it import MarkdownIt
+
+        self._parser = MarkdownIt("commonmark").disable("inline")
+        self._lines, self._tokens, self._first = lines, list[Any](), 0
+        self.headings: list[Heading] = []
+        self.breaks: list[Break] = []
+        self.tables: list[Table] = []
+
+    def parse(self, part: str, first: int) -> int:
+        """Parse a slice that begins with line ``first``; the line at which its last block of the whole text begins."""
+        self._tokens = self._parser.parse(_LONE_RETURN.sub(" ", part.replace("\0", " ")))
+        self._first = first
+        starts = [token.map[0] for token in self._tokens if token.map and token.level == 0 and token.nesting >= 0]
+        return first + max(starts, default=0)
+
+    def take(self, stop: int) -> None:
+        """Keep what was found of the slice before line ``stop``."""
+        for token, following in itertools.zip_longest(self._tokens, self._tokens[1:]):
+            if token.map is None or token.nesting < 0 or not self._first <= self._first + token.map[0] < stop:
+                continue
+            line, past = self._first + token.map[0], self._first + token.map[1]
+            position = self._lines[line][0]
+            if token.type == "heading_open" and token.level == 0:
+                title = following.content if following is not None else ""
+                self.headings.append(Heading(position, int(token.tag[1:]), words(_HASHES.sub("", title))))
+                continue
+            if token.level == 0:
+                self.breaks.append(Break(position, PARAGRAPH))
+            elif token.type in {"list_item_open", "paragraph_open", "fence", "code_block"}:
+                self.breaks.append(Break(position, ITEM))
+            if token.type == "paragraph_open":
+                self._table(line, min(past, len(self._lines)))
+        self._tokens = []
+
+    def _table(self, first: int, stop: int) -> None:
+        """A table, which is a paragraph with a rule of dashes and bars under a line with as many bars."""
+        rule = next((line for line in range(first + 1, stop) if tables.is_rule(self._lines[line][1])), stop)
+        if rule + 1 < stop and tables.is_ruled(self._lines[rule - 1][1], self._lines[rule][1]):
+            columns = "\n".join(self._lines[line][1].lstrip("> \t") for line in (rule - 1, rule))
+            last, text = self._lines[stop - 1]
+            self.tables.append(Table(self._lines[rule - 1][0], last + len(text), columns))
+            self.breaks += [Break(self._lines[line][0], ITEM) for line in range(rule - 1, stop) if line != rule]
 
 
 # --- reStructuredText, AsciiDoc, plain text -------------------------------------------------------
@@ -120,8 +199,7 @@ _CAPITALS = re.compile(r"^[A-Z][A-Z0-9 ,/()'&-]{2,60}$")
 _NUMBERED = re.compile(r"^(\d{1,2}(?:\.\d{1,2}){0,4})\.?[ \t]+([A-Z]\S.{1,90})$")
 
 
-def _titles(text: str) -> list[Heading]:
-    lines = _lines(text)
+def _titles(lines: list[tuple[int, str]]) -> list[Heading]:
     found: list[Heading] = []
     styles: list[str] = []
     index = 0
@@ -164,7 +242,7 @@ def _adorned(lines: list[tuple[int, str]], index: int) -> tuple[str, int, int] |
 def _lone(lines: list[tuple[int, str]], index: int) -> Heading | None:
     """A title that its own line shows: ``== Title``, ``SYNOPSIS``, ``2.1 Title``, with nothing before it."""
     position, line = lines[index]
-    if index and lines[index - 1][1].strip():
+    if len(line) > _LOOKED_AT or (index and lines[index - 1][1].strip()):
         return None
     asciidoc = _ASCIIDOC.match(line)
     if asciidoc:
@@ -217,7 +295,7 @@ def _python(text: str, lines: list[tuple[int, str]]) -> list[Heading] | None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)]) - 1
-                found.append(Heading(lines[_with_comments(lines, first)][0], min(depth, MAX_DEPTH), child.name))
+                found.append(Heading(lines[_with_comments(lines, first, 0)][0], min(depth, MAX_DEPTH), child.name))
                 walk(child, depth + 1)
 
     walk(tree, 1)
@@ -226,7 +304,8 @@ def _python(text: str, lines: list[tuple[int, str]]) -> list[Heading] | None:
 
 def _definitions(lines: list[tuple[int, str]]) -> Iterator[Heading]:
     taken = -1
-    for index, (_, line) in enumerate(lines):
+    for index, (_, whole) in enumerate(lines):
+        line = whole[:_LOOKED_AT]
         match = _DEFINITION.match(line)
         name, depth = "", 1
         if match:
@@ -237,14 +316,12 @@ def _definitions(lines: list[tuple[int, str]]) -> Iterator[Heading]:
         elif not _C_KEYWORD.match(line) and (function := _C_FUNCTION.match(line)):
             name = function["name"]
         if name:
-            first = _with_comments(lines, index)
-            if lines[first][0] > taken:
-                taken = lines[first][0]
-                yield Heading(taken, depth, words(name))
+            first, taken = _with_comments(lines, index, taken + 1), index
+            yield Heading(lines[first][0], depth, words(name))
 
 
-def _with_comments(lines: list[tuple[int, str]], index: int) -> int:
-    """The first line of the comments and decorators that stand right above a definition."""
-    while index and _BELONGS.match(lines[index - 1][1]):
+def _with_comments(lines: list[tuple[int, str]], index: int, least: int) -> int:
+    """The first line, from ``least`` on, of the comments and decorators that stand right above a definition."""
+    while index > least and _BELONGS.match(lines[index - 1][1]):
         index -= 1
     return index

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from agentkv.blocks import Blocks
 from agentkv.checkpoints import Checkpoints, NotKept
 from agentkv.documents.brief import Brief
+from agentkv.documents.readable import Readable
 from agentkv.documents.records import CorpusRecord, DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.documents.split import Splitter, block_text
@@ -117,15 +118,19 @@ class Reader:
         blocks = self.memory.blocks
         return blocks.id_of(prompt.manual, blocks.id_of(prompt.prefix))
 
-    def text(self, document: DocumentRecord, window: WindowRecord) -> tuple[str, str]:
-        """Header and body of a window, from the kept source. Raises StaleDocument."""
-        readable = self.shelf.readable(document)
+    def text(self, document: DocumentRecord, window: WindowRecord) -> str:
+        """A window as it becomes a block, from the kept source. Raises StaleDocument."""
+        return self.text_of(self.shelf.readable(document), document, window)
+
+    def text_of(self, readable: Readable, document: DocumentRecord, window: WindowRecord) -> str:
+        """A window of ``readable`` as it becomes a block: header, names of columns, text."""
         start, stop = readable.characters(window.start, window.stop)
-        return self._splitter.header(document.path, window.trail), readable.text[start:stop]
+        header = self._splitter.header(document.path, window.trail)
+        return block_text(header, readable.text[start:stop], document.columns_of(window))
 
     def window_prompt(self, document: DocumentRecord, window: WindowRecord, question: str = "?") -> Prompt:
         """The ids of a window and a question. Raises StaleDocument if they are not those that were recorded."""
-        prompt = self.prompt(block_text(*self.text(document, window)), question)
+        prompt = self.prompt(self.text(document, window), question)
         if self.block_id(prompt) != window.block_id:
             raise StaleDocument(document.path, "this version reads the file in other words than the one that added it")
         return prompt

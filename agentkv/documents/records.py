@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agentkv.documents.charset import By
 from agentkv.documents.source import Kind
 from agentkv.hashing import tagged_digest
 from agentkv.records import Count, Record, Sha256
@@ -39,20 +40,25 @@ class CorpusRecord(Record):
 
 
 class WindowRecord(Record):
-    """One window: source bytes ``start`` to ``stop``, its tokens (header included, unpadded), headings, block."""
+    """One window: source bytes ``start`` to ``stop``, its tokens (header included, unpadded), headings, block.
+
+    ``columns``: the names of a table's columns, one of the document's ``columns`` by its number, that stand before it.
+    """
 
     start: Count
     stop: Count
     n_tokens: Count
     trail: tuple[Text, ...]
     block_id: Sha256
+    columns: Count | None = None
 
 
 class DocumentRecord(Record):
     """One file. ``path`` is how it is called, ``origin`` where it lay, ``root`` the path by which it was added.
 
     ``sha256`` is over the ``n_bytes`` source bytes (unpacked, if it was gzip), by which they are kept. ``window`` and
-    ``overlap``: the corpus's when it was cut.
+    ``overlap``: the corpus's when it was cut. ``encoding_by``: how ``encoding`` is known. ``reader``: by which rules it
+    was read (:data:`agentkv.documents.readable.VERSION`). ``columns``: the names of its tables' columns, each once.
     """
 
     format: Literal[1] = 1
@@ -67,6 +73,14 @@ class DocumentRecord(Record):
     window: Count
     overlap: Count
     windows: tuple[WindowRecord, ...]
+    encoding_by: By = "known"
+    reader: Count = 1
+    columns: tuple[Text, ...] = ()
+
+    def columns_of(self, window: WindowRecord) -> str:
+        """The names of the columns that go with a window; "" for none."""
+        at = window.columns
+        return self.columns[at] if at is not None and at < len(self.columns) else ""
 
     @property
     def n_tokens(self) -> int:

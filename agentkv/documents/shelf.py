@@ -97,16 +97,16 @@ class Shelf(Shared):
 
     def readable(self, record: DocumentRecord) -> Readable:
         """The text of a document, from its kept source. Raises StaleDocument."""
-        return self._readable(record.path, record.kind, record.sha256)
+        return self._readable(record.path, record.kind, record.sha256, record.encoding)
 
-    def _read(self, path: str, kind: str, digest: str) -> Readable:
+    def _read(self, path: str, kind: str, digest: str, encoding: str) -> Readable:
         try:
             data = self.sources.read(digest)
         except CorruptBlock as error:
             raise StaleDocument(path, f"its kept source is damaged ({error.reason})") from error
         if data is None:
             raise StaleDocument(path, "its kept source is gone")
-        return readable(Path(path), data, kind)  # type: ignore[arg-type]
+        return readable(Path(path), data, kind, encoding)  # type: ignore[arg-type]
 
     def origin_state(self, record: DocumentRecord) -> str:
         """Whether the file where it lay is still the one that was added: ``same``, ``changed`` or ``gone``."""

@@ -25,6 +25,8 @@ from agentkv.errors import UsageError
 MIN_WINDOW = 64
 _HEADER_SHARE, _HEADER_TOKENS = 4, 64
 _MAX_OVERLAP_SHARE = 4
+_COLUMNS_SHARE = 3
+"""What share of a window the names of a table's columns may take, as 1 of so many."""
 _FULL = {PARAGRAPH: 0.6, ITEM: 0.7, SENTENCE: 0.8, LINE: 0.8, WORD: 0.85}
 """How full, of 1, a window has to be for a cut of that level; a heading's is ``_FULL_HEADING``."""
 _FULL_HEADING = 0.5
@@ -38,7 +40,8 @@ _JOINERS = {"\u200d", "\ufe0e", "\ufe0f"}
 class Piece:
     """Characters ``start`` to ``stop`` of a document and the header before them; ``n_tokens`` counts both, unpadded.
 
-    ``trail``: the headings in force at its beginning; ``within``: those that stand in it.
+    ``trail``: the headings in force at its beginning; ``within``: those that stand in it. ``columns``: the names of a
+    table's columns, where it begins within one; they stand between header and piece, and count.
     """
 
     start: int
@@ -47,11 +50,12 @@ class Piece:
     trail: tuple[str, ...]
     within: tuple[str, ...]
     n_tokens: int
+    columns: str = ""
 
 
-def block_text(header: str, body: str) -> str:
-    """What becomes the block."""
-    return f"{header}\n\n{body}\n"
+def block_text(header: str, body: str, columns: str = "") -> str:
+    """What becomes the block: ``columns`` are the lines that name those of the table with which the body begins."""
+    return f"{header}\n\n{columns}\n{body}\n" if columns else f"{header}\n\n{body}\n"
 
 
 class Splitter:
@@ -83,30 +87,40 @@ class Splitter:
         while done < len(text):
             position = start + len(text[start : start + 400]) - len(text[start : start + 400].lstrip())
             trail = document.trail(position)
-            header = self.header(path, trail)
-            stop, n_tokens = self._stop(cutter, header, start, done)
-            first = bisect.bisect_left([heading.position for heading in document.headings], start)
-            within = [h.title for h in document.headings[first:] if h.position < stop and h.title]
-            yield Piece(start, stop, header, trail, tuple(title for title in within if title not in trail), n_tokens)
+            header, columns = self.header(path, trail), self._columns(document.columns(position))
+            before = block_text(header, "", columns)
+            stop, n_tokens = self._stop(cutter, before, start, done)
+            within = document.headings_within(start, stop)
+            among = tuple(title for title in within if title not in trail)
+            yield Piece(start, stop, header, trail, among, n_tokens, columns)
             done = stop
             if done < len(text):
                 start = self._next_start(cutter, start, stop)
 
+    def _columns(self, columns: str) -> str:
+        """The names of a table's columns, cut short where they would take much of the window."""
+        most = self._limit // _COLUMNS_SHARE
+        while columns and self._count(columns) > most:
+            columns = columns[: min(len(columns) - 1, len(columns) * most // self._count(columns))].rstrip()
+        return columns
+
     # --- the end of a window ---
 
-    def _stop(self, cutter: _Cutter, header: str, start: int, done: int) -> tuple[int, int]:
-        """Where the window that begins at ``start`` ends, past ``done``, and its tokens."""
-        text = cutter.text
-        reach = self._reach(text, start, self._limit - self._count(block_text(header, "")))
+    def _stop(self, cutter: _Cutter, before: str, start: int, done: int) -> tuple[int, int]:
+        """Where the window that begins at ``start`` ends, past ``done``, and its tokens. ``before``: a block's text
+        with an empty piece.
+        """
+        text, head = cutter.text, before.removesuffix("\n")
+        reach, least = self._reach(text, start, self._limit - self._count(before)), cutter.next_clean(done)
         while True:
-            stop = len(text) if reach >= len(text) else cutter.cut(start, max(reach, done + 1), done)
-            n_tokens = self._count(block_text(header, text[start:stop]))
+            stop = len(text) if reach >= len(text) else cutter.cut(start, max(reach, least), done)
+            n_tokens = self._count(f"{head}{text[start:stop]}\n")
             if n_tokens <= self._limit:
                 return stop, n_tokens
             # The tokens of a whole are not the sum of its parts': come nearer from above.
             nearer = start + int((stop - start) * min(0.97, self._limit / n_tokens))
             if nearer <= done:
-                if stop <= done + 1:
+                if stop <= least:
                     raise UsageError(f"a window of {self.window} tokens holds no character behind its header")
                 nearer = max(done + 1, (done + stop) // 2)
             reach = nearer
@@ -134,7 +148,8 @@ class Splitter:
         n_bytes = sum(map(self._length, ids[-self.overlap :]))
         tail = text[first:stop].encode()
         behind = len(tail[max(0, len(tail) - n_bytes) :].decode("utf-8", "ignore"))
-        return cutter.overlap_start(max(first, stop - behind), stop)
+        begin = cutter.overlap_start(max(first, stop - behind), stop)
+        return begin if begin > start else stop
 
     # --- headers ---
 
@@ -162,17 +177,24 @@ def _header(path: str, trail: tuple[str, ...]) -> str:
 
 
 class _Cutter:
-    """Where one document may be cut."""
+    """Where one document may be cut: never between characters that share a source byte."""
 
     def __init__(self, document: Readable) -> None:
-        self.text, self._starts, self._is_code = document.text, document.starts, document.kind == "code"
+        self.text, self._document, self._is_code = document.text, document, document.kind in {"code", "csv"}
         self._breaks = document.breaks
         self._positions = [found.position for found in document.breaks]
-        self._headings = {heading.position for heading in document.headings}
+        self._headings = {document.first_of_byte(heading.position) for heading in document.headings}
 
     def is_heading(self, position: int) -> bool:
         """Whether a heading begins there."""
         return position in self._headings
+
+    def next_clean(self, done: int) -> int:
+        """The first place past ``done`` where a piece can end."""
+        starts, place = self._document.starts, done + 1
+        while place < len(self.text) and starts[place] == starts[place - 1]:
+            place += 1
+        return min(place, len(self.text))
 
     def cut(self, start: int, reach: int, done: int) -> int:
         """The best place to cut in (done, reach] for a window from ``start`` that could go on to ``reach``."""
@@ -185,13 +207,18 @@ class _Cutter:
                 places = [position for level, position in found if level == best]
             else:
                 places = self._unmarked(levels[0], least, reach)
-            places = [place for place in places if self._starts[place] > self._starts[start]]
-            if places:
-                return max(places)
-        return self._character(reach, done + 1)
+            for place in sorted(places, reverse=True):
+                clean = self._document.first_of_byte(place)
+                if clean > done:
+                    return clean
+        clean = self._document.first_of_byte(self._character(reach, done + 1))
+        return clean if clean > done else self.next_clean(done)
 
     def overlap_start(self, earliest: int, stop: int) -> int:
         """The best place to begin in [earliest, stop): the strongest break, the earliest of those."""
+        return self._document.first_of_byte(self._overlap_start(earliest, stop))
+
+    def _overlap_start(self, earliest: int, stop: int) -> int:
         marked = self._marked(earliest, stop - 1)
         for group in ((1, MAX_DEPTH), (PARAGRAPH, PARAGRAPH), (ITEM, ITEM)):
             places = [position for level, position in marked if group[0] <= level <= group[1]]

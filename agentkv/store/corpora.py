@@ -25,7 +25,7 @@ from agentkv.store.format import Malformed, is_digest
 DOCUMENTS, INDEX = "documents", "index"
 CORPORA, FILES, SOURCES = "corpora", "files", "sources"
 SOURCE_SUFFIX, INDEX_SUFFIX = ".zst", ".sqlite"
-MAX_RECORD_BYTES, MAX_SOURCE_BYTES = 64 << 20, 32 << 20
+MAX_RECORD_BYTES, MAX_SOURCE_BYTES = 64 << 20, 64 << 20
 _SEAL = re.compile(rb"agentkv-(?:corpus|document) \d+ ([0-9a-f]{64})")
 _LEVEL = 3
 

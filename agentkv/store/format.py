@@ -388,14 +388,17 @@ def encode_record(magic: str, record: Record) -> bytes:
 
 
 def decode_record(magic: str, data: bytes, kind: type[R]) -> R:
-    """The record in a sealed file; Malformed unless :func:`encode_record` gives exactly these bytes for it."""
+    """The record in a sealed file; Malformed unless these bytes are the canonical ones of the fields that it has.
+
+    A file of an earlier version lacks fields that came later; they have their defaults.
+    """
     body = unseal(magic, data)
     try:
         record = kind.model_validate_json(body, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
-    if encode_record(magic, record) != data:
+    if seal(magic, canonical_json(record.model_dump(mode="json", exclude_unset=True))) != data:
         raise Malformed("the body is not canonical JSON")
     return record
 

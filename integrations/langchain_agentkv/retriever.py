@@ -35,7 +35,8 @@ class AgentKVRetriever(BaseRetriever):
     and ``rerank_from`` can be given for one call too, by ``invoke(question, k=...)``.
 
     A document's text is the window's piece of the source. Its metadata are JSON-able: ``path``, ``title``,
-    ``headings`` (those in force where it begins), ``start`` and ``stop`` (source bytes), ``window`` (its number in the
+    ``headings`` (those in force where it begins), ``columns`` (the names of those of the table that it begins within),
+    ``start`` and ``stop`` (source bytes), ``window`` (its number in the
     file, from 0), ``block_id``, ``score`` (more is better) and ``method`` (what the score is by).
 
     Raises UsageError, UnknownCorpus, and whatever :meth:`agentkv.documents.Corpus.find` raises.
@@ -101,6 +102,7 @@ def as_document(hit: Hit) -> Document:
         "path": hit.path,
         "title": hit.document.title,
         "headings": list(hit.window.trail),
+        "columns": hit.columns,
         "start": hit.start,
         "stop": hit.stop,
         "window": hit.number,

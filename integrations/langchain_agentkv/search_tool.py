@@ -64,8 +64,8 @@ def search_documents(
     documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do and no model reads.
     With ``ask`` the memory's own model answers from up to ``k`` windows, each grafted by itself, and the agent reads a
     sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
-    heading, start, stop, verified, origin; or None), ``votes``, ``cut_at`` (tokens, 0 for a whole answer) and
-    ``documents``, the windows that were tried.
+    heading, start, stop, verified, origin; or None), ``votes``, ``notes`` (what was passed over or has changed),
+    ``cut_at`` (tokens, 0 for a whole answer) and ``documents``, the windows that were tried.
     ``votes`` and ``max_new`` are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
 
     ``description`` is what the agent's model is told; name in it what the documents are about. Raises UsageError; the
@@ -135,7 +135,7 @@ def _found(query: str, documents: list[Document]) -> Result:
     if not documents:
         return _nothing(query), documents
     passages = (
-        f"[{number}] {_place(one.metadata, one.metadata['headings'])}\n{one.page_content.strip()}"
+        f"[{number}] {_place(one.metadata, one.metadata['headings'])}\n{_with_columns(one)}"
         for number, one in enumerate(documents, 1)
     )
     return "\n\n".join(passages), documents
@@ -146,6 +146,12 @@ def _nothing(query: str) -> str:
     return f"{said[0].upper()}{said[1:]}. Try other words."
 
 
+def _with_columns(passage: Document) -> str:
+    """A passage; one from within a table behind the names of its columns."""
+    columns = passage.metadata["columns"]
+    return f"{columns}\n{passage.page_content.strip()}" if columns else passage.page_content.strip()
+
+
 def _replied(reply: Reply) -> Result:
     tried = [as_document(attempt.hit) for attempt in reply.attempts]
     artifact = {
@@ -153,6 +159,7 @@ def _replied(reply: Reply) -> Result:
         "evidence": None if reply.evidence is None else asdict(reply.evidence),
         "votes": reply.votes,
         "cut_at": reply.cut_at,
+        "notes": list(reply.notes),
         "documents": tried,
     }
     if not tried:
@@ -165,7 +172,8 @@ def _replied(reply: Reply) -> Result:
 
 
 def _quoted(evidence: Evidence) -> str:
-    notes = [] if evidence.verified else ["the quote was not found there when it was read again"]
+    is_checked = evidence.verified or evidence.origin == "changed"
+    notes = [] if is_checked else ["the quote was not found there when it was read again"]
     notes += [_ORIGIN[evidence.origin]] if evidence.origin in _ORIGIN else []
     place = _place(asdict(evidence), [evidence.heading] if evidence.heading else [])
     return f'"{evidence.quote}"\n' + "; ".join([place, *notes])

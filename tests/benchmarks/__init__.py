@@ -7,6 +7,7 @@ agent/ documents/ flywheel/ peers/   the benchmarks, by what they are about; the
 answers.py                           the labelled questions of `skills/`
 commands/                            one command a benchmark, and what shows, draws and writes results
 scorers/ tables/                     figures from raw records; tables of results from figures
+adding.py                            whether adding a file is linear: `python -m tests.benchmarks.adding`
 every.py recording.py energy.py      one after another; runs on record; joules
 """
 

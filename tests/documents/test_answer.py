@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentkv import AgentMemory, FakeEngine
+from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.documents import Corpus
 from agentkv.documents.answer import EVIDENCE, FROM_WINDOW, combine, key_of, stands_at
 from agentkv.documents.quote import MAX_QUOTE, NOT_STATED, choose, is_grounded, normalised, sentences, shares_of
 from agentkv.engine.base import Cancellation, Logits
 from agentkv.errors import UsageError, WindowOverflow
 
-from .conftest import script
+from .conftest import GUIDE, script
 
 
 def corpus_saying(tmp_path: Path, folder: Path, answer: str, **how: object) -> Corpus:
@@ -122,17 +122,32 @@ def test_grounded_answers(said: list[str], grounded: bool) -> None:
 
 def test_a_file_that_changed_or_went_is_told(tmp_path: Path, folder: Path) -> None:
     corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
-    states = []
-    for text in ("another text", None):
-        if text is None:
-            (folder / "guide.md").unlink()
-        else:
-            (folder / "guide.md").write_text(text)
-        evidence = corpus.ask("How long are returns accepted?", k=1).evidence
-        assert evidence is not None
-        assert evidence.verified
-        states.append(evidence.origin)
-    assert states == ["changed", "gone"]
+    question = "How long are returns accepted?"
+    (folder / "guide.md").write_text(GUIDE.replace("7 days", "30 days"))
+    with pytest.warns(AgentKVWarning, match="docs/guide.md has changed since it was added"):
+        reply = corpus.ask(question, k=1)
+    assert reply.evidence is not None
+    assert (reply.evidence.quote, reply.evidence.verified, reply.evidence.origin) == (
+        "Returns are accepted for 7 days.",
+        False,
+        "changed",
+    )
+    assert reply.moved_on == ("docs/guide.md",)
+    assert "--refresh" in reply.notes[0]
+    (folder / "guide.md").unlink()
+    gone = corpus.ask(question, k=1).evidence
+    assert gone is not None
+    assert (gone.verified, gone.origin) == (True, "gone")  # the kept copy can be read, and no other says otherwise
+
+
+def test_a_changed_file_is_read_anew_where_that_is_asked_for(tmp_path: Path, folder: Path) -> None:
+    corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 30 days.", "30 days"))
+    (folder / "guide.md").write_text(GUIDE.replace("7 days", "30 days"))
+    reply = corpus.ask("How long are returns accepted?", k=1, refresh=True)
+    assert reply.evidence is not None
+    assert (reply.evidence.quote, reply.evidence.verified) == ("Returns are accepted for 30 days.", True)
+    assert (reply.notes, reply.moved_on) == ((), ())
+    assert corpus.refresh().plan.planned == ()
 
 
 def test_a_quote_is_checked_in_the_kept_source(corpus: Corpus, folder: Path) -> None:

@@ -18,6 +18,7 @@ from langchain_tests.integration_tests import ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from agentkv import AgentKVWarning
 from agentkv.documents import Corpus
 from agentkv.errors import StaleDocument, UsageError
 from tests.integrations.chatting import SlowEngine
@@ -99,7 +100,10 @@ def test_asking_gives_the_answer_and_what_it_rests_on(corpus: Corpus, tmp_path: 
     assert (message.artifact["answer"], evidence["verified"], message.artifact["votes"]) == ("7 days", True, 1)
     assert [one.metadata["headings"] for one in message.artifact["documents"]] == [["Shop"]]
     (tmp_path / "docs" / "shop.md").write_text("other")
-    assert str(called(search_documents(corpus, ask=True)).content).endswith("; the file has changed since it was read")
+    with pytest.warns(AgentKVWarning, match="has changed since it was added"):
+        message = called(search_documents(corpus, ask=True))
+    assert str(message.content).endswith("; the file has changed since it was read")
+    assert (message.artifact["evidence"]["verified"], len(message.artifact["notes"])) == (False, 1)
 
 
 def test_asking_says_where_nothing_is_stated(corpus: Corpus) -> None:

@@ -7,9 +7,11 @@ same command goes on where it stopped. One bad file keeps no other out.
 from __future__ import annotations
 
 import contextlib
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,7 +25,7 @@ from agentkv.errors import AgentKVError, Interrupted, UsageError
 
 if TYPE_CHECKING:
     from agentkv.documents import Plan, Report
-    from agentkv.documents.adding import Sample
+    from agentkv.documents.adding import Forecast
     from agentkv.documents.corpus import Corpus as CorpusOf
     from agentkv.documents.corpus import Keep
     from agentkv.documents.records import DocumentRecord, WindowRecord
@@ -42,7 +44,9 @@ def add(
     overlap: Annotated[
         int | None, typer.Option(metavar="N", show_default="96", help="Tokens that a window has of the one before it.")
     ] = None,
-    eager: Annotated[bool, typer.Option("--eager", help="Read every window now (the default).")] = False,
+    eager: Annotated[
+        bool, typer.Option("--eager", help="Read every window now (the default up to a minute and a gigabyte).")
+    ] = False,
     lazy: Annotated[bool, typer.Option("--lazy", help="Index now, read a window when a question needs it.")] = False,
     top: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Like --lazy, and keep only the N windows used last.")
@@ -53,7 +57,16 @@ def add(
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Of folders, no files like this; may be given again.")
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", show_default="what the files say or look like", help="How these files are encoded."
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and do nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Read every window without asking, however long it takes.")
+    ] = False,
     model: options.Model = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
     store: options.Store = None,
@@ -72,23 +85,48 @@ def add(
 
     keep = _keep(eager, lazy, top)
     settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"there is no file or folder {path}")
-    with options.open_memory(store, model, settings, create=not dry_run, embedder=embedder) as memory:
+    place = options.store_path(store)
+    _check(place, paths)
+    with contextlib.ExitStack() as held:
+        is_thrown_away = dry_run and not place.exists()  # the plan for a new store
+        if is_thrown_away:
+            store = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="agentkv-"))) / "store"
+        create = is_thrown_away or not dry_run
+        memory = held.enter_context(options.open_memory(store, model, settings, create=create, embedder=embedder))
         opened = Opened(memory, corpus, window=tokens, overlap=overlap, keep=keep, top=top)
-        globs: Any = {"include": include or (), "exclude": exclude or ()}
-        plan, sample, report = _work(opened, paths, globs, dry_run, as_json)
+        how: Any = {"include": include or (), "exclude": exclude or (), "encoding": encoding}
+        plan, forecast, report = _work(opened, paths, how, _Wish(dry_run, yes, as_json))
         vectors = None
         if memory.embedder is not None and not dry_run:
             vectors = embedded(opened.shelf, memory.embedder)
         whole = [window.block_id for document in opened.shelf.all().values() for window in document.windows]
         stored = len(whole), len(opened.shelf.stored())
-    record = {**_record(opened, plan, sample, report, stored), "embedded": vectors}
+    record = {**_record(opened, plan, forecast, report, stored), "store": place, "embedded": vectors}
     failures: list[AgentKVError] = list(plan.failed)
     if report is not None:
         failures += [*report.skipped, *([report.stopped] if report.stopped else [])]
     finish(record, as_json, lambda: _show(record, report), failures)
+
+
+def _check(place: Path, paths: list[Path]) -> None:
+    """Before any model is loaded: each path is there, or was, as a file of a corpus of the store."""
+    from agentkv.documents import shelves
+    from agentkv.documents.gather import root_of
+
+    absent = [path for path in paths if not path.exists()]
+    known: set[str] = set()
+    if absent and place.exists():
+        with options.open_store(place) as opened:
+            known = {document.origin for shelf in shelves(opened) for document in shelf.all().values()}
+    for path in absent:
+        if root_of(path) not in known:
+            raise UsageError(f"there is no file or folder {path}")
+
+
+class _Wish(NamedTuple):
+    dry_run: bool
+    yes: bool
+    as_json: bool
 
 
 def _keep(eager: bool, lazy: bool, top: int | None) -> Keep | None:
@@ -98,26 +136,38 @@ def _keep(eager: bool, lazy: bool, top: int | None) -> Keep | None:
 
 
 def _work(
-    corpus: CorpusOf, paths: list[Path], globs: dict[str, Any], dry_run: bool, as_json: bool
-) -> tuple[Plan, Sample | None, Report | None]:
+    corpus: CorpusOf, paths: list[Path], how: dict[str, Any], wish: _Wish
+) -> tuple[Plan, Forecast | None, Report | None]:
     plan: Plan | None = None
     begun = 0
     try:
         with cancelled_by_ctrl_c() as cancellation:
             with _files("cutting") as on_file:
-                plan = corpus.plan([*paths], on_file=on_file, cancellation=cancellation, **globs)
+                plan = corpus.plan([*paths], on_file=on_file, cancellation=cancellation, **how)
             sample = None
             if corpus.record.keep == "eager":
                 with status("measuring one window"):
                     sample = corpus.sample(plan, cancellation)
-            if not as_json:
-                _show_plan(corpus, plan, sample)
-            if dry_run:
-                return plan, sample, None
+            forecast = corpus.decide(plan, sample)
+            if not wish.as_json:
+                _show_plan(corpus, plan, forecast)
+            if wish.dry_run:
+                return plan, forecast, None
+            if corpus.record.keep == "eager" and forecast is not None and forecast.is_much and not wish.yes:
+                _agreed(_cost(forecast))
             begun = len(plan.missing)
-            return plan, sample, _carry_out(corpus, plan, cancellation)
+            return plan, forecast, _carry_out(corpus, plan, cancellation)
     except KeyboardInterrupt:
         raise _interrupted(corpus, plan, begun) from None
+
+
+def _agreed(cost: str) -> None:
+    """Have the user agree, where a terminal can ask one. Raises ReadingNotConfirmed."""
+    from agentkv.documents.errors import ReadingNotConfirmed
+
+    question = f"Reading every window now would take {cost}. Go on?"
+    if not (sys.stdin.isatty() and typer.confirm(question, default=False, err=True)):
+        raise ReadingNotConfirmed(cost)
 
 
 def _carry_out(corpus: CorpusOf, plan: Plan, cancellation: Cancellation) -> Report:
@@ -157,11 +207,14 @@ def _interrupted(corpus: CorpusOf, plan: Plan | None, begun: int) -> Interrupted
 # --- the screen -----------------------------------------------------------------------------------
 
 
-def _show_plan(corpus: CorpusOf, plan: Plan, sample: Sample | None) -> None:
-    changes = {"new": 0, "changed": 0}
+_CHANGES = {"new": "new", "changed": "changed", "reread": "read otherwise by this version"}
+
+
+def _show_plan(corpus: CorpusOf, plan: Plan, forecast: Forecast | None) -> None:
+    changes = dict.fromkeys(_CHANGES, 0)
     for item in plan.planned:
         changes[item.change] += 1
-    parts = [f"{number:,} {what}" for what, number in changes.items() if number]
+    parts = [f"{number:,} {_CHANGES[what]}" for what, number in changes.items() if number]
     parts += [f"{len(plan.unchanged):,} unchanged"] if plan.unchanged else []
     parts += [f"{len(plan.removed):,} gone"] if plan.removed else []
     tell(f"{count(len(plan.documents), 'file')} ({', '.join(parts) or 'nothing to do'})")
@@ -173,14 +226,12 @@ def _show_plan(corpus: CorpusOf, plan: Plan, sample: Sample | None) -> None:
     if corpus.record.keep != "eager":
         tell(f"{corpus.record.keep}: windows are read when a question first needs them")
     elif plan.missing:
-        tell(f"to read: {count(len(plan.missing), 'window')}, {plan.missing_tokens:,} tokens{_cost(plan, sample)}")
+        cost = f"; {_cost(forecast)}, by one window measured" if forecast else ""
+        tell(f"to read: {count(len(plan.missing), 'window')}, {plan.missing_tokens:,} tokens{cost}")
 
 
-def _cost(plan: Plan, sample: Sample | None) -> str:
-    if sample is None:
-        return ""
-    share = plan.missing_tokens / max(sample.n_tokens, 1)
-    return f"; about {size(sample.n_bytes * share)} on disk and {_time(sample.seconds * share)}, by one window measured"
+def _cost(forecast: Forecast) -> str:
+    return f"about {size(forecast.n_bytes)} on disk and {_time(forecast.seconds)}"
 
 
 def _time(seconds: float) -> str:
@@ -190,13 +241,11 @@ def _time(seconds: float) -> str:
 
 
 def _record(
-    corpus: CorpusOf, plan: Plan, sample: Sample | None, report: Report | None, whole: tuple[int, int]
+    corpus: CorpusOf, plan: Plan, forecast: Forecast | None, report: Report | None, whole: tuple[int, int]
 ) -> dict[str, Any]:
-    share = plan.missing_tokens / max(sample.n_tokens, 1) if sample else 0.0
-    estimate = {"seconds": sample.seconds * share, "bytes": sample.n_bytes * share} if sample else None
+    estimate = {"seconds": forecast.seconds, "bytes": forecast.n_bytes} if forecast else None
     return {
         "corpus": corpus.name,
-        "store": corpus.memory.store.root,
         "model": corpus.record.model,
         "window": corpus.record.window,
         "overlap": corpus.record.overlap,
@@ -205,6 +254,8 @@ def _record(
         "files": len(plan.documents),
         "new": [item.record.path for item in plan.planned if item.change == "new"],
         "changed": [item.record.path for item in plan.planned if item.change == "changed"],
+        "reread": [item.record.path for item in plan.planned if item.change == "reread"],
+        "guessed": [{"path": record.path, "encoding": record.encoding} for record in plan.guessed],
         "unchanged": len(plan.unchanged),
         "removed": [record.path for record in plan.removed.values()],
         "failed": [{"path": error.path, "reason": error.reason} for error in plan.failed],

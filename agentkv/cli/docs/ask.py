@@ -5,6 +5,8 @@ What was tried, token counts and times go to stderr. No window that holds the an
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +31,10 @@ class AnswerFrom(StrEnum):
     QUOTE = "quote"
 
 
-_ORIGIN = {"changed": "the file has changed since", "gone": "the file is no longer there"}
+_ORIGIN = {
+    "changed": "the file has changed since: this is quoted from the version that was added",
+    "gone": "the file is no longer there",
+}
 
 
 def ask(
@@ -46,6 +51,14 @@ def ask(
     answer_from: Annotated[
         AnswerFrom | None,
         typer.Option(show_default="by the model's size", help="Say it behind the window, or from the quote alone."),
+    ] = None,
+    refresh: Annotated[
+        bool | None,
+        typer.Option(
+            "--refresh/--no-refresh",
+            show_default="asks on a terminal",
+            help="Read anew the files that have changed since they were added.",
+        ),
     ] = None,
     corpus: Corpus = DEFAULT,
     model: options.Model = options.DEFAULT_MODEL,
@@ -67,19 +80,28 @@ def ask(
         cancelled_by_ctrl_c() as cancellation,
     ):
         opened = Opened(memory, corpus)
+        how: Any = {
+            "votes": votes,
+            "together": together,
+            "rerank_from": rerank,
+            "embed": memory.embedder,
+            "max_new": max_new,
+            "answer_from": None if answer_from is None else answer_from.value,
+            "cancellation": cancellation,
+        }
         with status("asking"):
-            reply = opened.ask(
-                question,
-                k,
-                votes=votes,
-                together=together,
-                rerank_from=rerank,
-                embed=memory.embedder,
-                max_new=max_new,
-                answer_from=None if answer_from is None else answer_from.value,
-                cancellation=cancellation,
-            )
+            reply = opened.ask(question, k, refresh=bool(refresh), **how)
+        if reply.moved_on and refresh is None and not as_json and _wants_them_read(reply.moved_on):
+            with status("reading what has changed"):
+                reply = opened.ask(question, k, refresh=True, **how)
     finish(_record(corpus, reply), as_json, lambda: _show(reply))
+
+
+def _wants_them_read(moved_on: Sequence[str]) -> bool:
+    """Whether changed files are to be read anew: asked where there is a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    return typer.confirm(f"Read {', '.join(moved_on)} anew and ask again?", default=True, err=True)
 
 
 def _record(corpus: str, reply: Reply) -> dict[str, Any]:
@@ -89,13 +111,15 @@ def _record(corpus: str, reply: Reply) -> dict[str, Any]:
         "answer": reply.answer,
         "evidence": asdict(reply.evidence) if reply.evidence else None,
         "votes": reply.votes,
+        "notes": list(reply.notes),
+        "moved_on": list(reply.moved_on),
         "attempts": [_attempt(attempt) for attempt in reply.attempts],
     }
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
-        **{key: value for key, value in hit_record(attempt.hit).items() if key != "text"},
+        **{key: value for key, value in hit_record(attempt.hit).items() if key not in {"text", "columns"}},
         "answer": attempt.answer,
         "draft": attempt.draft,
         "cut_at": attempt.cut_at,
@@ -125,7 +149,7 @@ def _show(reply: Reply) -> None:
 
 
 def _place(evidence: Evidence) -> str:
-    checked = "" if evidence.verified else "; NOT found there when read again"
+    checked = "" if evidence.verified or evidence.origin == "changed" else "; NOT found there when read again"
     origin = f"; {_ORIGIN[evidence.origin]}" if evidence.origin in _ORIGIN else ""
     return f"{place(evidence.path, evidence.start, evidence.stop, evidence.heading)}{checked}{origin}"
 

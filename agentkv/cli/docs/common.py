@@ -47,6 +47,7 @@ def hit_record(hit: Hit) -> dict[str, Any]:
         "score": hit.score,
         "method": hit.method,
         "block_id": hit.window.block_id,
+        "columns": hit.columns,
         "text": hit.text,
     }
 

@@ -80,4 +80,4 @@ def _show(question: str, hits: list[Hit]) -> None:
         say(nothing_found(question))
     for rank, hit in enumerate(hits, 1):
         say(f"{rank}. {place(hit.path, hit.start, hit.stop, hit.heading)}  {hit.score:.1f}")
-        say(f"   {one_line(hit.text, _WIDTH)}", dim=True)
+        say(f"   {one_line(f'{hit.columns} … {hit.text}' if hit.columns else hit.text, _WIDTH)}", dim=True)

@@ -27,6 +27,7 @@ def status(
                 "state": shelf.origin_state(document),
                 "kind": document.kind,
                 "encoding": document.encoding,
+                "encoding_by": document.encoding_by,
                 "bytes": document.n_bytes,
                 "windows": len(document.windows),
                 "stored": sum(window.block_id in stored for window in document.windows),
@@ -40,6 +41,9 @@ def status(
     finish(result, as_json, lambda: _show(result))
 
 
+_BY = {"known": "", "guessed": " ?", "given": ""}
+
+
 def _show(result: dict[str, Any]) -> None:
     documents = result["documents"]
     right = ("size", "windows", "stored", "tokens")
@@ -47,13 +51,14 @@ def _show(result: dict[str, Any]) -> None:
         (
             document["path"],
             document["kind"],
+            document["encoding"].split(",")[0] + _BY[document["encoding_by"]],
             size(document["bytes"]),
             *(f"{document[column]:,}" for column in ("windows", "stored", "tokens")),
             "" if document["state"] == "same" else document["state"],
         )
         for document in documents
     ]
-    table(("file", "kind", *right, "since"), rows, right=right, wraps=("file",))
+    table(("file", "kind", "encoding", *right, "since"), rows, right=right, wraps=("file",))
     windows, stored = (sum(document[what] for document in documents) for what in ("windows", "stored"))
     keep = result["keep"] if result["top"] is None else f"top {result['top']}"
     say(
@@ -63,5 +68,7 @@ def _show(result: dict[str, Any]) -> None:
     for embedder, has in result["embedding_indexes"].items():
         rest = "" if has == windows else "; `agentkv docs reindex --embedder …` makes the rest"
         say(f"embedding index by embedder {embedder[:12]}: {has:,} of {count(windows, 'window')}{rest}")
+    if any(document["encoding_by"] == "guessed" for document in documents):
+        say("? an encoding that is a guess: where text comes out wrong, add the file again with --encoding NAME")
     if any(document["state"] == "changed" for document in documents):
         say("changed since they were added: run `agentkv docs add` on them again")

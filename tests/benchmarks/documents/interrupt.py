@@ -213,7 +213,7 @@ def deposit(payload: dict[str, Any]) -> dict[str, Any]:
     with AgentMemory(home / payload["store"], model, **settings) as memory:
         say(_BEGUN)
         begun = time.perf_counter()
-        corpus = Corpus(memory, window=window, overlap=OVERLAP)
+        corpus = Corpus(memory, window=window, overlap=OVERLAP, keep="eager")
         report = corpus.carry_out(corpus.plan([home / "documents"]))
         return {
             "seconds": time.perf_counter() - begun,

@@ -37,7 +37,6 @@ from agentkv.documents.index import Index
 from agentkv.documents.locate import Hit, locate
 from agentkv.documents.quote import NOT_STATED
 from agentkv.documents.readable import Readable
-from agentkv.documents.split import block_text
 from agentkv.engine.base import Engine
 from agentkv.engine.embed import Embedder, opened_embedder
 from agentkv.engine.prompt import Message, PromptBuilder
@@ -226,8 +225,7 @@ class _Bench:
 
     def _answered_plainly(self, text: str, hit: Hit) -> dict[str, Any]:
         engine = self._memory.engine
-        header, body = self._corpus.reader.text(hit.document, hit.window)
-        asked = f"{_PLAIN}\n\n{block_text(header, body)}\nQuestion: {text}"
+        asked = f"{_PLAIN}\n\n{self._corpus.reader.text(hit.document, hit.window)}\nQuestion: {text}"
         prompt = PromptBuilder(engine).build("", "", [Message("user", asked)])
         with self._memory.blocks.exclusive():
             engine.clear()

@@ -213,7 +213,7 @@ def lay(work: Path, plan: Plan, watch: Watch) -> tuple[recipe.Laid, tuple[planti
 def own_tokens(corpus: Corpus, document: DocumentRecord, window: WindowRecord) -> int:
     """A window's tokens that are the document's, without its header."""
     splitter = corpus.reader.splitter
-    header = block_text(splitter.header(document.path, window.trail), "")
+    header = block_text(splitter.header(document.path, window.trail), "", document.columns_of(window))
     return window.n_tokens - len(corpus.memory.engine.tokenize(header, special=False))
 
 

@@ -1,0 +1,175 @@
+"""Tables of a text: where their rows stand, and the names of their columns, which go with every piece of them.
+
+Knows pipes, grids and separated values by their lines; HTML's tables are found where HTML is read.
+"""
+
+from __future__ import annotations
+
+import bisect
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Characters ``start`` to ``stop`` of a text. ``columns``: its first lines, which name the columns."""
+
+    start: int
+    stop: int
+    columns: str
+
+
+def columns_at(tables: Sequence[Table], position: int) -> str:
+    """The names of the columns for a piece that begins at ``position``; "" outside tables and at one's beginning.
+
+    ``tables`` are sorted and do not overlap.
+
+    >>> columns_at([Table(10, 90, "a | b")], 40), columns_at([Table(10, 90, "a | b")], 10)
+    ('a | b', '')
+    """
+    at = bisect.bisect_left(tables, position, key=lambda table: table.start) - 1
+    return tables[at].columns if at >= 0 and position < tables[at].stop else ""
+
+
+_NUMBER = re.compile(r"[-+(]?[$€£¥]?\s*\d[\d.,'\s\u00a0]*(?:[eE][-+]?\d+)?\s*[%€$)]?")
+_YEAR = re.compile(r"(?:1[89]|20)\d\d")
+
+
+def is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
+    """Whether a table's first row names its columns, judged by its cells and those of the next row.
+
+    It does not if one of its cells is a number above a number and no year.
+
+    >>> is_header(["name", "price"], ["tea", "3"]), is_header(["tea", "3"], ["milk", "2"])
+    (True, False)
+    """
+    if not any(cell.strip() for cell in first):
+        return False
+    pairs = zip(first, second or [""] * len(first), strict=False)
+    return not any(
+        _NUMBER.fullmatch(one.strip()) and not _YEAR.fullmatch(one.strip()) and _NUMBER.fullmatch(other.strip())
+        for one, other in pairs
+    )
+
+
+def has_number_below_a_name(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether a first row of plain cells is seen to be names: no number in it, all named, a number in the next row."""
+    named = all(cell.strip() and not _NUMBER.fullmatch(cell.strip()) for cell in first)
+    return named and any(_NUMBER.fullmatch(cell.strip()) for cell in second)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+Lines = Sequence[tuple[int, str]]
+"""Each line of a text without its end, and the character at which it begins."""
+_GRID = re.compile(r"\+(?:[-=]+\+)+")
+_GRID_HEAD = re.compile(r"\+(?:=+\+)+")
+_SIMPLE = re.compile(r"=+(?: +=+)+")
+_RULE = frozenset("|-:+ \t")
+_MOST_HEADER_LINES = 12
+
+
+def drawn(lines: Lines) -> list[Table]:
+    """Tables of lines with ``|`` and a rule under the names, grids of ``+--+``, and those between ``===``."""
+    found, index = [], 0
+    while index < len(lines):
+        stop = _end(lines, index)
+        header = _rows_of_header(lines, index, stop) if stop - index >= 3 else 0
+        if header:
+            columns = "\n".join(line for _, line in lines[index : index + header])
+            found.append(Table(lines[index][0], lines[stop - 1][0] + len(lines[stop - 1][1]), columns))
+        index = max(stop, index + 1)
+    return found
+
+
+def _end(lines: Lines, index: int) -> int:
+    """Behind the last line of what may be a table from this line on; the line itself if it cannot begin one."""
+    if _SIMPLE.fullmatch(lines[index][1].strip()):
+        stop, rules = index, 0
+        while stop < len(lines) and rules < 3:
+            rules += _SIMPLE.fullmatch(lines[stop][1].strip()) is not None
+            stop += 1
+            if rules == 2 and stop < len(lines) and not lines[stop][1].strip():  # which has no header
+                return index
+        return stop if rules == 3 else index
+    stop = index
+    while stop < len(lines) and ("|" in lines[stop][1] or _GRID.fullmatch(lines[stop][1].strip())):
+        stop += 1
+    return stop
+
+
+def _rows_of_header(lines: Lines, index: int, stop: int) -> int:
+    """How many of a table's first lines name its columns, the rule below them included; 0 for none."""
+    first, head = lines[index][1].strip(), lines[index : min(stop, index + _MOST_HEADER_LINES)]
+    for rule in (_GRID_HEAD, _SIMPLE):
+        if (_GRID if rule is _GRID_HEAD else _SIMPLE).fullmatch(first):
+            rows = (at + 1 for at, (_, line) in enumerate(head) if at and rule.fullmatch(line.strip()))
+            return next(rows, 0)
+    return 2 if is_rule(lines[index + 1][1]) and not _RULE.issuperset(first) else 0
+
+
+def is_rule(line: str) -> bool:
+    """Whether a line is the rule under the names of a table's columns."""
+    return "-" in line and "|" in line and _RULE.issuperset(line.lstrip("> \t"))
+
+
+def is_ruled(names: str, rule: str) -> bool:
+    """Whether a line and the rule under it have as many cells, as a table of Markdown has to."""
+    marked, lined = (len(re.findall(r"(?<!\\)\|", line.lstrip("> \t").strip().strip("|"))) for line in (names, rule))
+    return marked == lined
+
+
+# --- separated values -----------------------------------------------------------------------------
+
+_SEPARATORS = ",;\t|"
+_LONGEST_RECORD = 64
+"""Lines of one record; a quotation mark that opens more than these is a mark like any other."""
+
+
+def separated(text: str, lines: Lines) -> tuple[list[Table], list[int]]:
+    """The table that a file of separated values is, and where each record begins."""
+    starts = _records(lines)
+    first = next((at for at, start in enumerate(starts) if _begins(text, start)), None)
+    if first is None or first + 1 >= len(starts):
+        return [], starts
+    ends = [*starts[1:], len(text)]
+    header, second = (text[starts[at] : ends[at]].rstrip("\r\n") for at in (first, first + 1))
+    separator = max(_SEPARATORS, key=header.count)
+    if not second.strip() or not is_header(cells(header, separator), cells(second, separator)):
+        return [], starts
+    return [Table(starts[first], len(text), header)], starts
+
+
+def _begins(text: str, start: int) -> bool:
+    """Whether a line of its own begins the values: it is neither empty nor Excel's ``sep=;``."""
+    line = text[start : start + 8].lstrip("\ufeff")
+    return bool(line.strip()) and not re.match(r"sep=.\r?\n?", line)
+
+
+def _records(lines: Lines) -> list[int]:
+    """Where records begin: at lines that do not lie between quotation marks."""
+    starts: list[int] = []
+    index = 0
+    while index < len(lines):
+        starts.append(lines[index][0])
+        index = _next_record(lines, index)
+    return starts
+
+
+def _next_record(lines: Lines, index: int) -> int:
+    marks = 0
+    for at in range(index, min(index + _LONGEST_RECORD, len(lines))):
+        marks += lines[at][1].count('"')
+        if marks % 2 == 0:
+            return at + 1
+    return index + 1
+
+
+def cells(record: str, separator: str) -> list[str]:
+    """The cells of one record."""
+    try:
+        return next(csv.reader([record], delimiter=separator), [])
+    except csv.Error:
+        return record.split(separator)
