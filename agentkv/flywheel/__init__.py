@@ -21,6 +21,7 @@ loop.py          learn a task; solve a task                               what c
 ├── solvers.py       who proposes candidates: the model, a file
 │   ├── endpoint.py      … a teacher behind an OpenAI-compatible endpoint
 │   └── source.py        … the program in what was said
+│       └── code.py          … the code in it, as Markdown or Python marks it
 ├── library.py       the blocks of live solutions, routed among themselves
 │   └── blocktext.py     … what a model reads in them
 ├── recurrence.py    the very task again

@@ -24,7 +24,7 @@ from agentkv.flywheel import sealed, values
 from agentkv.flywheel.errors import NotProven, UnknownTask
 from agentkv.flywheel.sandbox.base import Policy
 from agentkv.flywheel.sealed import R
-from agentkv.flywheel.solution import Program, Short, Solution, Verdict
+from agentkv.flywheel.solution import Program, Proof, Short, Solution, Verdict
 from agentkv.flywheel.verify import Verification
 from agentkv.hashing import sha256
 from agentkv.records import Record, Sha256
@@ -118,10 +118,12 @@ class SolutionBook:
     # --- changing ---------------------------------------------------------------------------------
 
     def deposit(self, solution: Solution) -> Deposited:
-        """Keep a verified solution; it becomes live unless the live one is at least as good.
+        """Keep a verified solution; it becomes live unless the live one is at least as good by the same check.
 
         Better is: transferable over not, then more checks passed, then the higher isolation, then the shorter text.
-        Raises NotProven, with nothing stored, if its proof is not that of a verified solution; StoreFull.
+        A live one that was proven by another check (a callable counts as another each time) is not compared: what is
+        asked now decides, and the new one takes its place. Raises NotProven, with nothing stored, if its proof is not
+        that of a verified solution; StoreFull.
         """
         self._check_proof(solution)
         identity = solution.solution_id
@@ -133,8 +135,11 @@ class SolutionBook:
             if current is not None and current.solution_id == identity:
                 return Deposited(identity, live=True, superseded=None, reason="it is live already")
             self._solutions.write(identity, sealed.encode(SOLUTION_MAGIC, solution))
-            better = current is None or _merit(solution) > _merit(current)
-            reason = "the first" if current is None else _compared(solution, current)
+            alike = current is not None and _same_check(solution.proof, current.proof)
+            better = current is None or not alike or _merit(solution) > _merit(current)
+            reason = "proven by another check"
+            if current is None or alike:
+                reason = "the first" if current is None else _compared(solution, current)
             events = [self._event(identity, "live" if better else "not better", reason)]
             if better and current is not None:
                 events.insert(0, self._event(current.solution_id, "superseded", f"by {identity[:12]}: {reason}"))
@@ -155,22 +160,26 @@ class SolutionBook:
             self._write(Standing(task_id=task_id, live=None, history=(*standing.history, event)))
         return True
 
-    def recheck(self, task_id: str, check: Callable[[Solution], Verification]) -> Verification:
+    def recheck(self, task_id: str, check: Callable[[Solution], Verification], *, own: bool = True) -> Verification:
         """Check the live solution again with ``check``; one that fails, or whose answer is another now, is retired.
 
-        A timeout or a fault of the verifier retires nothing: it says more of this machine than of the solution. The
-        answer is not verified then either, as the verdict says. Raises UnknownTask.
+        ``own``: it is the check that it was proven by; where that is found to be vacuous nothing is proven any more,
+        while another one that is vacuous says nothing of the solution. A timeout or a fault of the verifier retires
+        nothing: it says more of this machine than of the solution. The answer is not verified then either, as the
+        verdict says. Raises UnknownTask.
         """
         solution = self.live(task_id)
         if solution is None:
             raise UnknownTask(task_id)
         again = check(solution)
         verdict = again.proof.verdict
-        reason = f"re-check: {verdict}, {again.proof.reason}"
-        changed = again.answered and not values.same(again.answer, solution.answer)
+        by = "" if own else " by another check than that of its proof"
+        reason = f"re-check{by}: {verdict}, {again.proof.reason}"
+        asked_alike = _inputs(again.proof) == _inputs(solution.proof)
+        changed = asked_alike and again.answered and not values.same(again.answer, solution.answer)
         if changed and verdict is Verdict.VERIFIED:
             reason = "re-check: it passed its check with another answer than before"
-        if changed or verdict in (Verdict.FAILED, Verdict.VACUOUS):
+        if changed or verdict is Verdict.FAILED or (own and verdict is Verdict.VACUOUS):
             with contextlib.suppress(UnknownTask):
                 self.retire(task_id, reason[:4000], only=solution.solution_id)
         return again
@@ -187,6 +196,8 @@ class SolutionBook:
             raise refuse(proof.reason)
         if not proof.checks or proof.checks_expected != proof.checks_run or not all(c.passed for c in proof.checks):
             raise refuse("its record does not show every check passed")
+        if proof.task_id != solution.task_id or proof.check_sha256 is None:
+            raise refuse("its proof is that of another task, or names neither task nor check")
         if proof.candidate_sha256 != solution.candidate.sha256:
             raise refuse("its proof is that of another text")
         own = sha256(values.encode(solution.answer).encode())
@@ -216,6 +227,16 @@ class SolutionBook:
             if held is False:
                 raise StoreReadError(self.root, f"another process has held its lock for {_WAIT_S:.0f} s")
             yield
+
+
+def _same_check(one: Proof, other: Proof) -> bool:
+    """Whether both are proofs by one check; never where that is a callable, of which only the name is known."""
+    return one.check_sha256 is not None and one.check_sha256 == other.check_sha256 and one.check != "callable"
+
+
+def _inputs(proof: Proof) -> str | None:
+    """What its first check asked with."""
+    return proof.checks[0].inputs_sha256 if proof.checks else None
 
 
 def _merit(solution: Solution) -> tuple[int, int, int, int]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agentkv.errors import AgentKVError
+from agentkv.store.format import is_digest
 
 
 class FlywheelError(AgentKVError):
@@ -68,12 +69,13 @@ class SandboxUnavailable(FlywheelError):
 
 
 class UnknownTask(FlywheelError):
-    """The book keeps no solution for the task."""
+    """The book keeps no live solution for the task, by its identity or by what its owner calls it."""
 
     exit_code = 114
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"no live solution is kept for task {task_id[:12]}")
+        shown = task_id[:12] if is_digest(task_id) else repr(task_id[:80])
+        super().__init__(f"no live solution is kept for task {shown}; `agentkv flywheel report` lists what there is")
         self.task_id = task_id
 
 

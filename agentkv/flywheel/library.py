@@ -17,6 +17,7 @@ from agentkv.engine.base import Cancellation
 from agentkv.errors import InexactBlock, WindowOverflow
 from agentkv.flywheel.blocktext import block_text
 from agentkv.flywheel.book import Deposited, SolutionBook
+from agentkv.flywheel.errors import NotProven
 from agentkv.flywheel.kept import Kept, KeptTasks
 from agentkv.flywheel.mentions import Mentions
 from agentkv.flywheel.slots import Slot, can_be_filled, slots_of
@@ -27,6 +28,7 @@ from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide
 from agentkv.router.weights import Weights
+from agentkv.store.catalog import BlockStore
 
 PREFIX = "solution/"
 NO_BLOCK = (WindowOverflow, InexactBlock)
@@ -111,12 +113,19 @@ class SolutionLibrary:
         return kept if kept is not None and kept.solution_id == solution.solution_id else None
 
     def keep(self, kept: Kept, solution: Solution, cancellation: Cancellation | None = None) -> Deposited:
-        """Deposit a proven solution: the book's record, its task, its block. Raises NotProven, StoreFull.
+        """Deposit a proven solution: the book's record, its task, its block.
+
+        Raises NotProven, also for a proof by another check than the task's; StoreFull.
 
         A block that does not fit into the window, or is not exact on this model, is left out: the very task can still
         be answered, but nothing is transferred.
         """
+        if (solution.task_id, solution.proof.check_sha256) != (kept.task.task_id, kept.task.check_sha256):
+            reason = "its proof is that of another task or of another check than the one handed in"
+            raise NotProven(kept.task.task_id, solution.proof.verdict, reason)
         before = self.find(kept.task.task_id)
+        if before is None:
+            self._retire_lost(solution)
         done = self.book.deposit(solution)
         if done.live:
             if before is not None and done.superseded is not None:
@@ -127,6 +136,13 @@ class SolutionLibrary:
                 if known is not None:
                     self.block(known, cancellation)
         return done
+
+    def _retire_lost(self, solution: Solution) -> None:
+        """Retire a live solution whose task is not kept, as a crash leaves it: nobody can answer from or check it."""
+        lost = self.book.live(solution.task_id)
+        if lost is not None and lost.solution_id != solution.solution_id:
+            reason = "its task was not kept, so nobody could check it"
+            self.book.retire(solution.task_id, reason, only=lost.solution_id)
 
     def block(self, known: Known, cancellation: Cancellation | None = None) -> str:
         """The name of its block, which is read now where this model has none yet; else it costs a hash."""
@@ -139,8 +155,8 @@ class SolutionLibrary:
         return known.name
 
     def forget_block(self, name: str) -> None:
-        """Take the name away; the block goes with the next collection."""
-        self.memory.store.remove_name("text", name, self.memory.blocks.fingerprint.id)
+        """Take the name away, of every model that has read it; the blocks go with the next collection."""
+        forget_block(self.memory.store, name)
 
     def route(self, question: str) -> tuple[Decision, Known | None]:
         """Which live solution may be adapted to the question, or none; the decision is logged.
@@ -161,6 +177,21 @@ class SolutionLibrary:
         if identity not in self._slots:
             self._slots[identity] = known.slots
         return self._slots[identity]
+
+
+def retire(store: BlockStore, task_id: str, reason: str, book: SolutionBook | None = None) -> None:
+    """Make a task's live solution history and take its block's name away; no model is needed. Raises UnknownTask."""
+    (book or SolutionBook(store.root)).retire(task_id, reason)
+    kept = KeptTasks(store.root).find(task_id)
+    if kept is not None:
+        forget_block(store, block_name(kept))
+
+
+def forget_block(store: BlockStore, name: str) -> None:
+    """Take a solution's name out of a store, for every model."""
+    for entry in store.names("text", on_error=lambda _: None):
+        if entry.name == name:
+            store.remove_name("text", name, entry.fingerprint_id)
 
 
 def _description(known: Known) -> str:

@@ -1,6 +1,7 @@
 """The flywheel: learn a task once, answer it and its like from then on.
 
-Learning: a task that is known is left alone; the gate asks whether the model lacks it; solvers are asked in turn until
+Learning: a task whose live solution passes the check that is handed in now is known and left alone; one that fails it
+is retired. Then the gate asks whether the model lacks it; solvers are asked in turn until
 one proposes what is verified; that is examined, deposited, and read back. Solving: recurrence, then transfer, then the
 model by itself; the answer says which it was and whether it was checked. Every attempt is recorded when it ends, so an
 interruption loses at most the one under way. Refuses to know commands and files of tasks.
@@ -14,12 +15,13 @@ from typing import Any, Literal
 
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import MAX_NEW
+from agentkv.errors import UsageError
 from agentkv.flywheel.book import SolutionBook
-from agentkv.flywheel.checks import Judging
+from agentkv.flywheel.checks import Judging, verifier_of
 from agentkv.flywheel.gate import Gate, Judged, Own, as_tried
 from agentkv.flywheel.journal import NoRecorder, Recorder, attempt_record, transfer_record, turn_tokens
 from agentkv.flywheel.kept import Kept
-from agentkv.flywheel.library import SolutionLibrary
+from agentkv.flywheel.library import SolutionLibrary, retire
 from agentkv.flywheel.margin import MarginGate
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.program import look
@@ -157,11 +159,17 @@ class Flywheel:
     # --- learning ---------------------------------------------------------------------------------
 
     def learn(self, task: Task, cancellation: Cancellation | None = None) -> Learned:
-        """Solve a task and keep its solution, if the model lacks it. Raises what solvers and the store raise."""
-        if self.library.find(task.task_id) is not None:
-            return self._outcome(Learned(task, "known", "it has a live solution"))
-        if task.check is None:
-            return self._outcome(Learned(task, "unchecked", "nothing checks it, so nothing could be proven"))
+        """Solve a task and keep its solution, if the model lacks it. Raises what solvers and the store raise.
+
+        A task is known only if its live solution passes the check that is handed in. Where that cannot be run, it is
+        if the proof is of this very check.
+        """
+        known = self._known(task)
+        if known:
+            return self._outcome(Learned(task, "known", known))
+        unchecked = self._unchecked(task)
+        if unchecked:
+            return self._outcome(Learned(task, "unchecked", unchecked))
         tally = _Tally()
         judged = self.gate.judge(task, observe=self._observing(task, "own", tally), cancellation=cancellation)
         if not judged.lacks:
@@ -173,6 +181,28 @@ class Flywheel:
             reason = f"{judged.reason}; {last or 'no solver has a solution'}"
             return self._outcome(Learned(task, "not solved", reason, tally.attempts, tally.tokens))
         return self._outcome(self._deposit(task, *proven, judged, tally, cancellation))
+
+    def _known(self, task: Task) -> str:
+        """Why nothing is to be learned; "" if there is something."""
+        known = self.library.find(task.task_id)
+        if known is None:
+            return ""
+        if task.check is None:
+            return "it has a live solution, and no check was handed in"
+        again = self.recurrence.check(known, task)
+        if again is not None and self.recurrence.is_refused(known, task, again):
+            return ""
+        if again is not None and again.verified:
+            return f"its live solution passes this check: {again.proof.reason}"
+        why = "" if again is None else f"; run again it is {again.proof.verdict}: {again.proof.reason}"
+        return f"its live solution was proven by this check{why}" if known.solution.proof.is_of(task) else ""
+
+    def _unchecked(self, task: Task) -> str:
+        """Why nothing could be proven; "" if something can."""
+        try:
+            return "nothing checks it, so nothing could be proven" if verifier_of(task, self.callables) is None else ""
+        except UsageError as error:
+            return f"{error.message}, so nothing could be proven"
 
     def _proven(
         self, task: Task, judged: Judged, tally: _Tally, cancellation: Cancellation | None
@@ -242,10 +272,20 @@ class Flywheel:
         self.recorder.record(f"outcome/{learned.task.id}", learned.plain())
         return learned
 
+    def retire(self, task: Task | str, reason: str) -> None:
+        """Make a task's live solution history, by the task or its identity. Raises UnknownTask.
+
+        It answers nothing from then on; the task can be learned again.
+        """
+        retire(self.library.memory.store, task if isinstance(task, str) else task.task_id, reason, self.library.book)
+
     # --- solving ----------------------------------------------------------------------------------
 
     def solve(self, task: Task, *, own: bool = True, cancellation: Cancellation | None = None) -> Answered:
-        """Answer a task: recurrence, transfer, and with ``own`` the model by itself."""
+        """Answer a task: recurrence, transfer, and with ``own`` the model by itself.
+
+        Nothing that the task's own check refuses is given as an answer.
+        """
         recalled = self.recurrence.recall(task, cancellation)
         if recalled is not None:
             tokens = 0 if recalled.turn is None else recalled.turn.tokens.generated
@@ -287,7 +327,7 @@ class Flywheel:
         if own:
             tally = _Tally()
             made = self.gate.own(task, observe=self._observing(task, "own", tally), cancellation=cancellation)
-            if made.answered:
+            if made.answered and not _refused(task, made):
                 proven = made.proven[1] if made.proven is not None else None
                 verdict = Verdict.UNVERIFIED if proven is None else Verdict.VERIFIED
                 answer = made.answer if proven is None else proven.answer
@@ -297,6 +337,11 @@ class Flywheel:
                     task, "own", True, answer, verdict, origin, spent + made.tokens, None, transfers, made, decision
                 )
             spent += made.tokens
+            if made.answered:
+                origin = "no answer: the check refuses the model's own"
+                return Answered(
+                    task, "none", False, None, Verdict.FAILED, origin, spent, None, transfers, made, decision
+                )
         return Answered(
             task, "none", False, None, Verdict.UNVERIFIED, "no answer", spent, None, transfers, None, decision
         )
@@ -304,6 +349,12 @@ class Flywheel:
     def _answered(self, answered: Answered) -> Answered:
         self.recorder.record(f"answer/{answered.task.id}", answered.plain())
         return answered
+
+
+def _refused(task: Task, made: Own) -> bool:
+    """Whether the task's check was put to every one of the model's own answers and none passed."""
+    failed = (Verdict.FAILED, Verdict.TIMEOUT)
+    return task.check is not None and made.proven is None and all(one.verdict in failed for one in made.tried)
 
 
 @dataclass

@@ -18,11 +18,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentkv.flywheel import values
 from agentkv.flywheel.sandbox.base import Isolation
-from agentkv.flywheel.task import Parameters, Value
+from agentkv.flywheel.task import Parameters, Task, Value
 from agentkv.hashing import sha256, tagged_digest
 from agentkv.records import Count, Record, Sha256
 
@@ -96,7 +96,8 @@ class Proof(Record):
     """The record of one verification; all of it is the parent's word, none of it the candidate's.
 
     ``inputs_sha256``: over the parameters of every check made; ``output_sha256``: over every answer. ``date``: UTC,
-    ISO 8601.
+    ISO 8601. ``task_id`` and ``check_sha256`` name the task and the check that it is a proof for, and for no other;
+    None in records of versions that did not name them, which prove nothing of any check but by running it again.
     """
 
     verdict: Verdict
@@ -111,6 +112,22 @@ class Proof(Record):
     date: Annotated[str, Field(max_length=40)]
     agentkv_version: str
     python_version: str
+    task_id: Sha256 | None = None
+    check_sha256: Sha256 | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_it_was_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the names of task and check where there are none: an older record keeps its bytes and digest."""
+        dumped: dict[str, Any] = plain(self)
+        for name in ("task_id", "check_sha256"):
+            if dumped.get(name) is None:
+                dumped.pop(name, None)
+        return dumped
+
+    def is_of(self, task: Task) -> bool:
+        """Whether it was made with this very task and check. Never of a callable, which is known only by running it."""
+        named = self.task_id is not None and self.check_sha256 is not None and self.check != "callable"
+        return named and (self.task_id, self.check_sha256) == (task.task_id, task.check_sha256)
 
     @property
     def checks_run(self) -> int:

@@ -8,6 +8,7 @@ the task's text, its parameters, and how its own attempts failed. Refuses to kno
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,8 +83,10 @@ def repair_message(task: Task, tried: Tried) -> str:
     """The task with a program that failed and how it failed."""
     error = (tried.traceback.strip() or tried.reason)[-_SHOWN:]
     source = tried.attempt.candidate.source if isinstance(tried.attempt.candidate, Program) else tried.attempt.generated
+    shown = source.strip()[:4000]
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", shown))])
     return (
-        f"{task_message(task)}\n\nThis program is wrong:\n```python\n{source.strip()[:4000]}\n```\n"
+        f"{task_message(task)}\n\nThis program is wrong:\n{fence}python\n{shown}\n{fence}\n"
         f"What happened: {error}\nWrite the whole corrected program."
     )
 

@@ -1,22 +1,25 @@
 """What a model proposes, in what it says. Text only: nothing is run here.
 
-A program is the last fenced block with a ``solve``, or the text from the first line of code on. Small models also write
-a script that prints, or answer in words; both count as what they answer, so that a model is not held to lack what it
-said in another form. Either becomes a program of its own kind, which no other task can be answered by.
+A program is the last piece of code (``code.py``) that compiles and defines ``solve``; what a model only thought comes
+after what it said. Small models also write a script that prints, or answer in words; both count as what they answer, so
+that a model is not held to lack what it said in another form. Either becomes a program of its own kind, which no other
+task can be answered by. A program that does not compile is proposed too where there is no other, so that its error is
+on record and can be repaired.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
+from agentkv.flywheel.code import Code, blocks, compiled, parts_of, unmarked
 from agentkv.flywheel.solution import Program
 
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.S)
-_SCRIPT = re.compile(r"```(?:python|py)[ \t]*\n(.*?)\n```", re.S)
-_CODE = re.compile(r"^(?:def |import |from |PARAMETERS\b|[A-Z_]+ *=)", re.M)
+WANTED = "solve"
+_BROKEN = re.compile(r"^(?:def |import |from |PARAMETERS\b|[A-Z_]+ *=)", re.M)
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})+)\}")
 _ANSWER = re.compile(
     r"^[^\w\n]*(?:the )?(?:final )?answer[^\w\n]*?(?::|is:?)[ *$`]*([^\s*$`].{0,199}?)[ \r*.$]{0,20}$", re.I | re.M
@@ -45,22 +48,64 @@ def solve(**given):
 
 def candidate_in(text: str) -> Program | None:
     """The program that a reply holds; else its script, as a program; else one that returns what it says; or None."""
-    return program_in(text) or script_in(text) or said_in(text)
+    for part in parts_of(text):
+        found = _compiled_in(part)
+        if found is None and f"def {WANTED}" not in part:
+            found = script_in(part) or said_in(part)
+        if found is not None:
+            return found
+    return _broken_in(text)
 
 
 def program_in(text: str) -> Program | None:
-    """The program that a reply holds: the last fenced block with a ``solve``, else what looks like code; or None."""
-    blocks = [found for found in _FENCED.findall(text) if "def solve" in found]
-    if blocks:
-        return _program(blocks[-1])
-    start = _CODE.search(text)
-    return _program(text[start.start() :]) if start is not None and "def solve" in text else None
+    """The program in a reply: the last code that compiles and defines ``solve``, else what was meant as it; or None."""
+    found = (_compiled_in(part) for part in parts_of(text))
+    return next((program for program in found if program is not None), None) or _broken_in(text)
 
 
 def script_in(text: str) -> Program | None:
-    """The last whole fenced script that prints, as a program that runs it and returns what it prints last; or None."""
-    scripts = [found for found in _SCRIPT.findall(text) if "print(" in found]
-    return _program(f"SCRIPT = {scripts[-1]!r}\n{_RUNS}") if scripts else None
+    """The last whole fenced script that prints, as a program that runs it and returns what it prints last; or None.
+
+    The last that compiles, if one does.
+    """
+    scripts = [code for code in blocks(text) if code.is_python and code.closed and "print(" in code.source]
+    good = [found[0] for code in scripts if (found := compiled(code)) is not None]
+    source = good[-1] if good else scripts[-1].source if scripts else None
+    return None if source is None else _program(f"SCRIPT = {source.rstrip()!r}\n{_RUNS}")
+
+
+def _compiled_in(text: str) -> Program | None:
+    marked = list(_defining(blocks(text)))
+    return _program(marked[-1]) if marked else next(map(_program, _defining(unmarked(text))), None)
+
+
+def _defining(codes: Iterable[Code]) -> Iterator[str]:
+    """Of those that compile and define what is wanted, the sources."""
+    for code in codes:
+        found = compiled(code) if WANTED in code.source else None
+        if found is not None and WANTED in _defined(found[1].body):
+            yield found[0]
+
+
+def _defined(body: list[ast.stmt]) -> Iterator[str]:
+    """The names of functions, and of what is assigned, that a module has; those of branches too."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _defined([inner for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.stmt)])
+
+
+def _broken_in(text: str) -> Program | None:
+    """What was meant as a program and does not compile: the last marked one, else the text from its first code on."""
+    whole = parts_of(text)[-1]
+    marked = [code.source for code in blocks(whole) if f"def {WANTED}" in code.source]
+    if marked:
+        return _program(marked[-1])
+    start = _BROKEN.search(whole)
+    return _program(whole[start.start() :]) if start is not None and f"def {WANTED}" in whole else None
 
 
 def said_in(text: str) -> Program | None:

@@ -114,6 +114,16 @@ class Task(Record):
         """SHA-256 over the normalised prompt and the parameters, 64 hex characters; the check is no part of it."""
         return task_id(self.prompt, self.parameters)
 
+    @cached_property
+    def check_sha256(self) -> str | None:
+        """SHA-256 over the check: its kind, its answers, its tolerance. None without one.
+
+        Of a callable it covers the name alone, which does not say what the function does: that is known by running it.
+        """
+        return (
+            None if self.check is None else tagged_digest("check/1", values.encode(self.check.model_dump(mode="json")))
+        )
+
 
 def normalised(prompt: str) -> str:
     """The prompt as it is hashed; the module's docstring says how."""

@@ -97,6 +97,8 @@ def verify(
         date=now().isoformat(timespec="seconds"),
         agentkv_version=__version__,
         python_version=platform.python_version(),
+        task_id=task.task_id,
+        check_sha256=task.check_sha256,
     )
     return Verification(proof, asked.answers[0] if asked.answers else None, bool(asked.answers), asked.traceback)
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from agentkv.errors import UsageError
+from agentkv.skills.asserted import is_denied
 
 ROUTES = "routes.jsonl"
 _FIELDS = {"query", "skill", "answer"}
@@ -30,13 +31,22 @@ class Route:
 
 
 def contains_answer(text: str, accepted: Sequence[str]) -> bool:
-    """Whether ``text`` holds an accepted string; case and white space aside, and not within a longer number.
+    """Whether ``text`` says an accepted string; case and white space aside, and not within a longer number.
+
+    One that it denies, anywhere, it does not say (``asserted.py``).
 
     >>> contains_answer("It is 12  days.", ["12 days"]), contains_answer("112 days", ["12 days"])
     (True, False)
+    >>> contains_answer("Not 12 days but 14.", ["12 days"])
+    False
     """
     flat = _flat(text)
-    return any(_pattern(_flat(answer)).search(flat) for answer in accepted if answer.strip())
+    return any(_says(flat, _flat(answer)) for answer in accepted if answer.strip())
+
+
+def _says(flat: str, answer: str) -> bool:
+    found = list(_pattern(answer).finditer(flat))
+    return bool(found) and not any(is_denied(flat, match.start(), match.end()) for match in found)
 
 
 def _flat(text: str) -> str:

@@ -5,6 +5,9 @@
     flywheel/tasks/<2>/<task id>.json            the task of a solution, with its check       sealed JSON
     flywheel/lock                                who may change a standing now                empty
 
+A solution's proof names its task and its check (`task_id`, `check_sha256`). Older records have neither field, are read
+and written without them, and are proofs of no check until it is run again.
+
 Knows where they lie and whether a file is the one that was written; refuses to know what a record says. No block
 depends on a solution.
 """

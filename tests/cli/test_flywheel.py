@@ -12,7 +12,7 @@ import pytest
 from agentkv import FakeEngine
 from agentkv.cli import options
 from agentkv.errors import AgentKVError, UsageError
-from agentkv.flywheel.errors import InvalidTask, SandboxUnavailable
+from agentkv.flywheel.errors import InvalidTask, SandboxUnavailable, UnknownTask
 from agentkv.flywheel.sandbox.base import Level
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 
@@ -97,6 +97,34 @@ def test_learn_solve_report(run: Run, model: Model, tmp_path: Path) -> None:
     runs = record(run("evidence", "list", "--json"))["runs"]
     assert [one["kind"] for one in runs] == ["flywheel learn", "flywheel solve", "flywheel solve", "flywheel solve"]
     assert run("evidence", "verify").exit_code == 0
+
+
+def test_a_corrected_truth_is_solved_anew_and_what_is_retired_answers_nothing(
+    run: Run, model: Model, tmp_path: Path
+) -> None:
+    how = ("--samples", 1, "--best-of", 1, "--json")
+    wrong = lines(tmp_path / "s1.jsonl", {"id": "lorry", "program": "def solve():\n    return 19\n"})
+    first = record(run("learn", lines(tmp_path / "t1.jsonl", lorry(answer=19)), "--solutions", wrong, *how))
+    assert first["summary"]["states"] == {"deposited": 1}
+    corrected = lines(tmp_path / "t2.jsonl", lorry())
+    refused = run("solve", "--task", corrected, "--no-own", "--json")
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["answered"] is False
+    right = lines(tmp_path / "s2.jsonl", {"id": "lorry", "program": MULTIPLY})
+    again = record(run("learn", corrected, "--solutions", right, *how))
+    assert again["summary"]["states"] == {"deposited": 1}
+    assert record(run("solve", "--task", corrected, "--json"))["answer"] == 1702
+
+    (row,) = record(run("flywheel", "report", "--json"))["tasks"]
+    assert [event["event"] for event in row["history"]] == ["live", "retired", "live"]
+    retired = record(run("flywheel", "retire", row["task"][:8], "--reason", "weighed again", "--json"))
+    assert (retired["id"], retired["reason"]) == ("lorry", "weighed again")
+    (row,) = record(run("flywheel", "report", "--json"))["tasks"]
+    assert (row["live"], row["history"][-1]["reason"]) == (False, "weighed again")
+    assert run("solve", CRATES, "--no-own").exit_code == 1
+    for name in ("lorry", "another"):
+        error = error_of(run("flywheel", "retire", name, "--json"))
+        assert (error["exit_code"], name in error["message"] or name == "lorry") == (UnknownTask.exit_code, True)
 
 
 def test_what_the_model_can_do_is_not_kept(run: Run, model: Model, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def proof(candidate: Program | Text, verdict: Verdict = Verdict.VERIFIED, checks
         "date": NOON.isoformat(),
         "agentkv_version": "0",
         "python_version": "3",
+        "task_id": TASK,
+        "check_sha256": DIGEST,
     }
     return Proof(**{**fields, **other})
 
@@ -82,7 +84,7 @@ def solution(
         candidate=candidate,
         answer=answer,
         provenance=Provenance(solver="test", seeds=(1, 2), tokens=9),
-        proof=proof(candidate, **other),
+        proof=proof(candidate, **{"task_id": of, **other}),
         parametric=parametric,
     )
 
@@ -155,6 +157,9 @@ def unproven() -> list[Solution]:
         {"checks": (failed,), "checks_expected": 1},
         {"checks_expected": 2},
         {"candidate_sha256": "1" * 64},
+        {"task_id": None},
+        {"task_id": "1" * 64},
+        {"check_sha256": None},
         {"check": "truth"},
         {"isolation": None},
         {"isolation": isolation(Level.LIMITS)},

@@ -87,7 +87,7 @@ def test_a_solution_that_fails_now_is_retired_and_silent(tmp_path: Path, strong:
         known = library.find(crates().task_id)
         assert known is not None
         library.tasks.keep(known.kept.model_copy(update={"task": crates(check=Truth(answer=9))}))
-        assert Recurrence(library, strong).recall(crates()) is None
+        assert Recurrence(library, strong).recall(crates(check=None)) is None
         assert library.find(crates().task_id) is None
         assert held.routing.find(known.name) is None
         standing = library.book.standing(crates().task_id)
@@ -102,11 +102,11 @@ def test_a_check_that_cannot_be_run_leaves_the_answer_unchecked(tmp_path: Path, 
         known = library.find(crates().task_id)
         assert known is not None
         library.tasks.keep(known.kept.model_copy(update={"task": crates(check=ByCallable(name="by hand"))}))
-        without = Recurrence(library, strong).recall(crates())
+        without = Recurrence(library, strong).recall(crates(check=None))
         assert without is not None
         assert (without.verdict, without.verification) == (Verdict.UNVERIFIED, None)
         assert without.origin.endswith("not checked again")
-        again = Recurrence(library, strong, {"by hand": judging}).recall(crates())
+        again = Recurrence(library, strong, {"by hand": judging}).recall(crates(check=None))
         assert again is not None
         assert again.verdict is Verdict.VERIFIED
 

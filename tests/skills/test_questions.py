@@ -46,6 +46,72 @@ class TestContainsAnswer:
     def test_wrong(self, text: str, accepted: str) -> None:
         assert not contains_answer(text, [accepted])
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "not 48213 but 99999",
+            "It is not 48213, but 99999.",
+            "The code is not the 48213.",
+            "the code isn't 48213",
+            "It isn’t “48213”; it is 99999",
+            "That can't be 48213",
+            "It is never 48213",
+            "neither 48213 nor 11111",
+            "neither 11111 nor 48213",
+            "99999 instead of 48213",
+            "99999 rather than 48213",
+            "Use 99999, not 48213",
+            "Do not use the code 48213",
+            "It used to be 48213",
+            "no longer 48213",
+            "It was changed from 48213 to 99999.",
+            "It is not true that the code of the gate is 48213.",
+            "I am not sure if it is 48213",
+            "48213 is wrong",
+            "48213 is not the code",
+            "48213 isn't it; 99999 is",
+            "Is it 48213? No, 99999.",
+            "48213. No, wait: it is 99999.",
+            "48213, sorry, 99999",
+            "It was 48213, now 99999",
+            "The code is 48213. The code is not 48213.",
+            "**Not** `48213` but `99999`",
+            "nicht 48213, sondern 99999",
+            "Der Code ist nicht die 48213",
+            "pas 48213 mais 99999",
+            "no 48213 sino 99999",
+            "non 48213 ma 99999",
+        ],
+    )
+    def test_what_an_answer_denies_is_not_its_answer(self, text: str) -> None:
+        assert not contains_answer(text, ["48213"])
+
+    @pytest.mark.parametrize(
+        ("text", "accepted"),
+        [
+            ("not later than 21 days after delivery", "21 days"),
+            ("Goods cannot be returned after 21 days.", "21 days"),
+            ("It must not exceed 240 requests", "240"),
+            ("no more than 65,000 rows", "65,000 rows"),
+            ("Pay GBP 32, not more", "GBP 32"),
+            ("48213, not 99999", "48213"),
+            ("It is not 99999 but 48213", "48213"),
+            ("not only 48213 but also 99999", "48213"),
+            ("Room no 48213", "48213"),
+            ("No. 48213", "48213"),
+            ("Do not forget it: the code is 48213.", "48213"),
+            ("I know that it is 48213. No other code works.", "48213"),
+            ("It is never opened before 09:45.", "09:45"),
+            ("99999 is wrong, it is 48213", "48213"),
+            ("It was changed from 99999 to 48213.", "48213"),
+            ("You cannot enter without it. 48213", "48213"),
+            ("It is not allowed", "not allowed"),
+            ("No, it is not.", "no"),
+        ],
+    )
+    def test_a_negation_of_something_else_is_none_of_the_answer(self, text: str, accepted: str) -> None:
+        assert contains_answer(text, [accepted])
+
     def test_nothing_accepted_is_never_right(self) -> None:
         assert not contains_answer("anything", [])
         assert not contains_answer("anything", ["", " "])

@@ -17,6 +17,7 @@ from agentkv.evidence.scoring import scorer
 from agentkv.figures import share
 from agentkv.flywheel import values
 from agentkv.flywheel.values import same
+from agentkv.skills.asserted import is_denied
 from tests.benchmarks.flywheel.families.base import TOLERANCE
 
 FAMILIES, INTERFERENCE, AIME, VARIANTS = "bench families", "bench interference", "bench aime", "bench variants"
@@ -34,11 +35,18 @@ def said_rightly(reply: str, expected: Any) -> bool:
     """Whether a reply in words gives the true answer."""
     tail = re.split(r"answer\b[^\w*]*(?:is\b)?", reply, flags=re.IGNORECASE)[-1]
     if type(expected) in (int, float):
-        found = _NUMBER.findall(tail) or _NUMBER.findall(reply)
-        near = found[0] if len(tail) < len(reply) and _NUMBER.search(tail) else found[-1] if found else None
+        there = _said(_NUMBER, tail)
+        found = there or _said(_NUMBER, reply)
+        near = found[0] if len(tail) < len(reply) and there else found[-1] if found else None
         return near is not None and is_same(float(near.replace(",", "")), float(expected))
     text = str(expected).casefold()
-    return re.search(rf"(?<![\w*-]){re.escape(text)}(?![\w*-])", tail.casefold()) is not None
+    return bool(_said(re.compile(rf"(?<![\w*-]){re.escape(text)}(?![\w*-])"), tail.casefold()))
+
+
+def _said(pattern: re.Pattern[str], text: str) -> list[str]:
+    """What is found, but for what the text denies."""
+    flat = " ".join(text.split())
+    return [match[0] for match in pattern.finditer(flat) if not is_denied(flat, match.start(), match.end())]
 
 
 def families_row(item: Item) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""Is a string that stands in an answer what the answer says, or what it says is not so?
+
+"Not 48213 but 99999" holds 48213 and denies it; "48213. No, wait: 99999" takes it back; "no longer 48213" is over. Only
+what stands right beside the string counts, since most negations are about something else: "not later than 21 days",
+"must not exceed 240" and "GBP 32, not more" say what they hold. English, and the plain negations of some neighbours.
+Not guaranteed: that every way of denying is known, nor that what is said is meant.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FAR = 120
+"""Characters before and after that are looked at."""
+_MARKS = r"[\s\"'“”‘’«»`*_(\[:$€£-]*"
+_NEGATION = (
+    r"\b(?:not|never|neither|nor|cannot|\w+n['’]t|nicht|kein(?:e[mnrs]?)?|niemals|weder|noch|pas|jamais|niet|geen|ikke|inte"
+    r"|não|nunca|non)"
+)
+_SMALL = (
+    r"(?:\s+(?:the|a|an|it|is|are|be|been|at|in|on|to|for|by|of|as|with|called|named|der|die|das|den|dem|ein|eine|im|am"
+    r"|um|bei|le|la|les|un|une|à|el|los|il|lo|de|het|een|really|actually|code|number|value|answer))"
+)
+_USE = r"(?:\s+(?:use|dial|enter|type|choose|pick|take|call|say|try))"
+_INSTEAD = (
+    r"\b(?:instead\s+of|rather\s+than|other\s+than|as\s+opposed\s+to|anything\s+but|all\s+but|except(?:\s+for)?|unlike"
+    r"|no\s+longer|not\s+any\s+more|used\s+to\s+be|formerly|previously|replac(?:es|ed|ing)|avoid|statt|anstatt|anstelle\s+von"
+    r"|nicht\s+mehr|au\s+lieu\s+de|plutôt\s+que|en\s+lugar\s+de|invece\s+di|in\s+plaats\s+van"
+    r"|(?:changed|raised|lowered|increased|reduced|moved|updated|switched)\s+from)"
+)
+_UNTRUE = (
+    r"\b(?:(?:not|n['’]t)\s+(?:true|correct|right|the\s+case|sure|certain|clear)|untrue|false|wrong|incorrect|doubt|deny"
+    r"|denies)\s+(?:that|if|whether|to\s+say)\b[^.;!?]{0,60}"
+)
+_BEFORE = re.compile(rf"(?:{_NEGATION}{_USE}?{_SMALL}{{0,4}}|{_INSTEAD}{_SMALL}{{0,3}}|{_UNTRUE}){_MARKS}$", re.I)
+_AFTER = re.compile(
+    r"[\s\"'“”‘’«»`*_)\]]*(?:"
+    r"[,;:]?\s*(?:which\s+|that\s+|this\s+)?(?:is|are|was|were|would\s+be|ist|war|est|es)"
+    r"(?:n['’]t|\s+(?:not|never|no\s+longer|wrong|incorrect|false|untrue|outdated|obsolete|nicht|falsch|faux))\b"
+    r"|\?\s*(?:no|nein|non|wrong)\b"
+    r"|\s*[,.;:…—–-]+\s*(?:(?:no|nein|non)\s*[,.:;!—–-]|no,?\s+wait\b|wait\b|sorry\b|correction\b|scratch\s+that|i\s+mean\b"
+    r"|or\s+rather\b)"
+    r"|[,;]?\s*(?:but|and|which)?\s*(?:it\s+is|it['’]s|is)?\s*now\s+\S*\d"
+    r")",
+    re.I,
+)
+_NO_BEFORE = re.compile(rf"\bno{_SMALL}{{0,3}}{_MARKS}$", re.I)
+_BUT_AFTER = re.compile(r"[^.;!?]{0,40}?\b(?:but|sino|mas|sondern|mais|ma|maar|men|utan)\b", re.I)
+
+
+def is_denied(text: str, start: int, stop: int) -> bool:
+    """Whether ``text``, in one line, says of what stands from ``start`` to ``stop`` that it is not so.
+
+    >>> is_denied("not 48213 but 99999", 4, 9), is_denied("not later than 21 days", 15, 22)
+    (True, False)
+    """
+    before, after = text[max(0, start - _FAR) : start], text[stop : stop + _FAR]
+    if _BEFORE.search(before) or _AFTER.match(after):
+        return True
+    return bool(_NO_BEFORE.search(before) and _BUT_AFTER.match(after))
