@@ -74,12 +74,12 @@ def test_exit_codes_are_never_used_twice_and_the_tree_in_the_docstring_is_true()
 
 LAYERS = {
     "errors": 0, "notices": 0, "records": 0, "hashing": 0, "fsio": 0, "figures": 0, "tracing": 0,
-    "_version": 0, "_lazy": 0,
+    "_version": 0, "_lazy": 0, "ram": 0,
     "store": 1,
     "savings": 2,
     "engine": 2,
-    "blocks": 3, "checkpoints": 3, "turn": 4, "router": 4, "skills": 3,
-    "memory": 5, "threads": 5,
+    "restoring": 3, "blocks": 3, "checkpoints": 3, "turn": 4, "router": 4, "skills": 3,
+    "manuals": 5, "memory": 5, "threads": 5,
     "packs": 6, "flywheel": 6, "documents": 6, "evidence": 6,
     "bench": 7, "cli": 8, "__main__": 9,
 }  # fmt: skip

@@ -136,6 +136,7 @@ def remove(files: StoreFiles, block_id: str) -> bool:
             files.names.remove(name_key(named.kind, named.name, named.fingerprint_id))
     files.pins.remove(block_id)
     files.imports.remove(block_id)
+    files.refused.remove(block_id)
     return files.manifests.remove(block_id)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, UsageError
-from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SelfTest, StoreSettings
+from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, Refused, SelfTest, StoreSettings
 from agentkv.store import format as formats
 from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.lock import StoreLock
@@ -63,6 +63,13 @@ class StoreFiles:
         )
         self.imports: RecordFiles[Import] = folder(
             "imports", "import", lambda data, name: formats.decode_mark(Import, data, name), name_bytes
+        )
+        self.refused: RecordFiles[Refused] = folder(
+            "refused",
+            "refusal",
+            lambda data, name: formats.decode_mark(Refused, data, name),
+            name_bytes,
+            sharded=False,
         )
         self.ancestors: RecordFiles[Ancestor] = folder(
             "ancestors", "ancestor", lambda data, name: formats.decode_ancestor(data, name, limits), manifest_bytes

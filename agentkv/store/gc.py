@@ -197,9 +197,9 @@ def _sweep_temporaries(files: StoreFiles, min_age_s: float, dry_run: bool) -> tu
 
 
 def _drop_marks(files: StoreFiles) -> None:
-    """Pins and import records of blocks that are gone."""
+    """Pins, import records and refusals of blocks that are gone."""
     there = set(files.manifests.digests())
-    for folder in (files.pins, files.imports):
+    for folder in (files.pins, files.imports, files.refused):
         for block_id in list(folder.digests()):
             if block_id not in there:
                 folder.remove(block_id)
