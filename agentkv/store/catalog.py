@@ -18,6 +18,7 @@ from typing import Any, Self
 from agentkv.errors import (
     CorruptBlock,
     MissingSegment,
+    OverBudget,
     StoreError,
     StoreReadError,
     UnknownBlock,
@@ -168,13 +169,21 @@ class BlockStore(Bounded, Marked):
         """
         require_marker(self.root)
         data = self._encoded(manifest)
+        was_there = self._manifests.path(manifest.block_id).exists()
         deposit = Deposit(self.files, self._workers)
         created = deposit.run(manifest, data, segments, replace=replace, ancestors=ancestors)
+        new = created and not was_there
         if self._held is not None:
             self._held.append(manifest.block_id)
-            if created:
+            if new:
                 self._created.append(manifest.block_id)
-        self._keep_to_budget(manifest.block_id, created)
+        try:
+            self._keep_to_budget(self._held or [manifest.block_id], new)
+        except OverBudget:
+            if self._held is None:
+                with self.files.lock.alone():
+                    budgets.take_away(self.files, [manifest.block_id], self._pass_over)
+            raise
         return created
 
     def ancestor(self, block_id: str) -> Ancestor | None:
