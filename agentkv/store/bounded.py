@@ -63,11 +63,12 @@ class Bounded:
         self.files.write_settings(StoreSettings(budget_bytes=budget_bytes))
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
+    def holding(self, *, whole: bool = False) -> Iterator[None]:
         """For blocks that belong together: none that is put in here makes room for another that is.
 
         Nothing is evicted before all of them are there, so what cannot fit is refused with nothing gone. If the store
-        refuses one of them (OverBudget, StoreFull and so on), what was created in here is removed again.
+        refuses one of them (OverBudget, StoreFull and so on), what was created in here is removed again; with ``whole``
+        so it is whatever is raised.
         """
         if self._held is not None:  # part of a larger piece of work
             yield
@@ -79,7 +80,9 @@ class Bounded:
             held, self._held = self._held, None
             if held:
                 self._keep_to_budget(held, bool(created))
-        except StoreError:
+        except BaseException as error:
+            if not whole and not isinstance(error, StoreError):
+                raise
             with contextlib.suppress(StoreError), self.files.lock.alone():
                 budgets.take_away(self.files, list(reversed(created)), self._pass_over)
             raise

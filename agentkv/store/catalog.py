@@ -169,16 +169,15 @@ class BlockStore(Bounded, Marked):
         """
         require_marker(self.root)
         data = self._encoded(manifest)
-        was_there = self._manifests.path(manifest.block_id).exists()
-        deposit = Deposit(self.files, self._workers)
-        created = deposit.run(manifest, data, segments, replace=replace, ancestors=ancestors)
-        new = created and not was_there
+        is_new = not self._manifests.path(manifest.block_id).exists()
         if self._held is not None:
             self._held.append(manifest.block_id)
-            if new:
+            if is_new:  # also if it raises: the manifest may be there by then
                 self._created.append(manifest.block_id)
+        deposit = Deposit(self.files, self._workers)
+        created = deposit.run(manifest, data, segments, replace=replace, ancestors=ancestors)
         try:
-            self._keep_to_budget(self._held or [manifest.block_id], new)
+            self._keep_to_budget(self._held or [manifest.block_id], created and is_new)
         except OverBudget:
             if self._held is None:
                 with self.files.lock.alone():

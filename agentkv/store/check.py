@@ -42,7 +42,7 @@ from agentkv.store.findings import (
     segment_fault,
     tree_bytes,
 )
-from agentkv.store.gc import UNLOCKED_AGE_S, needless_ancestors
+from agentkv.store.gc import UNLOCKED_AGE_S, is_leftover, needless_ancestors
 from agentkv.store.listing import Entry, Listing
 from agentkv.store.lock import GATE, LOCK
 from agentkv.store.marker import MARKER, marker_fault
@@ -306,7 +306,7 @@ class _Check:
             if annex is not None and stat.S_ISDIR(info.st_mode):
                 self._of_annex(annex)
                 continue
-            temporary = path.suffix == fsio.TEMP_SUFFIX and stat.S_ISREG(info.st_mode)
+            temporary = fsio.is_temporary(path) and stat.S_ISREG(info.st_mode)
             if path in folders or path.name in {MARKER, LOCK, GATE, SETTINGS} or temporary:
                 continue
             if path.name not in _USES_FILES or not stat.S_ISREG(info.st_mode):
@@ -379,11 +379,9 @@ class _Check:
 
     def _temporaries(self, directory: Path, min_age_s: float) -> None:
         for path, info in self._listing.entries(directory):
-            if not stat.S_ISREG(info.st_mode):
+            if not stat.S_ISREG(info.st_mode) or not is_leftover(path):
                 if directory == self._files.temporaries:
                     self._listing.foreign(path)
-            elif directory == self._files.root and path.suffix != fsio.TEMP_SUFFIX:
-                continue
             elif info.st_mtime <= time.time() - min_age_s:
                 self._note(Kind.STALE_TEMP, path, "left by a write that did not end", info.st_size)
 

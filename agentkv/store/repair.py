@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable
@@ -43,6 +44,8 @@ from agentkv.store.format import Summary, is_digest
 from agentkv.store.marker import MARKER, marker_fault, mend_marker
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import FileSegmentStore
+
+_LABEL = re.compile(r".+\.[0-9a-f]{12}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,10 @@ def empty_quarantine(files: StoreFiles) -> tuple[int, int]:
 
 
 def _in_quarantine(files: StoreFiles) -> list[Path]:
+    """What a repair has put there: what is called otherwise is somebody else's."""
     fsio.refuse_links(files.root, files.quarantine / "x")
     try:
-        return sorted(files.quarantine.iterdir())
+        return sorted(path for path in files.quarantine.iterdir() if _LABEL.fullmatch(path.name))
     except FileNotFoundError:
         return []
     except OSError as error:
