@@ -15,28 +15,33 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.engine import layout as blobs
-from agentkv.engine.base import Cancellation, Engine, State
+from agentkv.engine.base import Cancellation, Engine, Logits, State
 from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS, chained, first_difference, greedy_hashes
 from agentkv.errors import (
     Cancelled,
-    CorruptBlock,
     EngineClosed,
     IncompatibleFingerprint,
     InexactBlock,
-    MissingSegment,
+    InvalidState,
+    NativeRefusal,
+    StoreError,
     UnknownBlock,
     UsageError,
 )
 from agentkv.hashing import block_id, sha256
-from agentkv.records import Exactness, Manifest, Probe, SegmentRef
+from agentkv.notices import warn
+from agentkv.records import Ancestor, Exactness, Manifest, Probe, SegmentRef
+from agentkv.restoring import CANNOT_RESTORE, MENDS, Restored, check_sizes
 from agentkv.store.catalog import BlockStore
+from agentkv.store.deposit import Source
 from agentkv.tracing import NO_TRACING, Tracing
 
 
@@ -108,6 +113,10 @@ class Blocks:
 
         Raises UnknownBlock, CorruptBlock.
         """
+        return tuple(token for part in self.parts_of(manifest) for token in part)
+
+    def parts_of(self, manifest: Manifest) -> list[tuple[int, ...]]:
+        """The ids of the block's parents and its own, each apart, root first. Raises UnknownBlock, CorruptBlock."""
         parts = [manifest.tokens]
         parent_id = manifest.parent_id
         while parent_id is not None:
@@ -116,7 +125,7 @@ class Blocks:
                 raise UnknownBlock(parent_id, "It is the parent of a block; deposit the text again.")
             parts.append(ancestor.tokens)
             parent_id = ancestor.parent_id
-        return tuple(token for part in reversed(parts) for token in part)
+        return parts[::-1]
 
     # --- deposit ----------------------------------------------------------------------------------
 
@@ -169,15 +178,18 @@ class Blocks:
         )
 
     def is_of_unknown_hand(self, identity: str) -> bool:
-        """Whether the block came in a pack without a trusted signature."""
-        record = self.store.imported(identity)
+        """Whether the block came in a pack without a trusted signature; so too where that record cannot be read."""
+        try:
+            record = self.store.imported(identity)
+        except StoreError:
+            return True
         return record is not None and record.decision != "trusted"
 
     def sound(self, identity: str) -> Manifest | None:
-        """The stored block if every file of it is whole; a damaged one counts as none, so that a deposit mends it."""
+        """The stored block if it can be restored as far as is known; else None, so that a deposit mends it."""
         try:
             return self.store.verify(identity, deep=False)
-        except (UnknownBlock, CorruptBlock, MissingSegment):
+        except StoreError:
             return None
 
     def _read_prove_store(
@@ -190,13 +202,7 @@ class Blocks:
     ) -> Deposit:
         watch = _Stopwatch()
         # 1. Read: the parent's state comes back, the own tokens are decoded behind it as one piece.
-        if parent is None:
-            self.engine.clear()
-        else:
-            self.graft(parent)
-        watch.lap("parent")
-        self.read(tokens, cancellation)
-        watch.lap("prefill")
+        self._read_behind(parent, tokens, watch, cancellation)
         # 2. Capture and cut: at the parents' own cuts first, so that their segments are shared.
         state = self.engine.capture()
         watch.lap("capture")
@@ -224,13 +230,51 @@ class Blocks:
         )
         if cancellation is not None and cancellation.requested:
             raise Cancelled("a deposit")
-        foreign = self.is_of_unknown_hand(identity)
-        created = self.store.put(manifest, {ref.sha256: raw for ref, raw in segments}, replace=foreign)
-        if foreign:
-            self.store.forget_import(identity)
+        created = self.replace(manifest, {ref.sha256: raw for ref, raw in segments})
         self.hold(manifest, state)
         watch.lap("store")
         return Deposit(manifest, created, watch.ms)
+
+    def _read_behind(
+        self, parent: Manifest | None, tokens: Sequence[int], watch: _Stopwatch, cancellation: Cancellation | None
+    ) -> None:
+        """Bring ``parent`` and read ``tokens`` behind it; a parent whose state will not do is read too."""
+        if parent is None:
+            self.engine.clear()
+        else:
+            self.bring(parent, cancellation)
+        watch.lap("parent")
+        try:
+            self.read(tokens, cancellation)
+        except NativeRefusal as error:
+            if parent is None:
+                raise
+            self.read_parts(self.parts_of(parent), cancellation)
+            self.read(tokens, cancellation)
+            self.refuse(parent, error.message)
+        watch.lap("prefill")
+
+    def replace(self, manifest: Manifest, segments: Source, *, ancestors: Sequence[Ancestor] = ()) -> bool:
+        """Store a block that was computed here, in place of one of an unknown hand or one that was refused.
+
+        False if it was there with these bytes, or another that is sound. Raises what ``BlockStore.put`` raises.
+        """
+        identity = manifest.block_id
+        foreign, refused = self.is_of_unknown_hand(identity), self._is_refused(identity)
+        created = self.store.put(manifest, segments, replace=foreign or refused, ancestors=ancestors)
+        if foreign:
+            self.store.forget_import(identity)
+        if refused:
+            self.store.cache.drop(identity)
+            self.store.forget_refusal(identity)
+        return created
+
+    def _is_refused(self, identity: str) -> bool:
+        try:
+            known = self.store.manifest(identity)
+        except StoreError:
+            return True
+        return known is not None and self.store.refusal(known) is not None
 
     def _prove(
         self,
@@ -256,20 +300,92 @@ class Blocks:
     def graft(self, manifest: Manifest) -> None:
         """Restore the block into the live context, from the RAM cache or, verified, from disk.
 
-        Raises IncompatibleFingerprint, CorruptBlock, MissingSegment, WindowOverflow, with the context untouched.
+        A state that the engine refuses is noted in the store, see :meth:`refuse`. Raises IncompatibleFingerprint,
+        CorruptBlock, MissingSegment, WindowOverflow, InvalidState, NativeRefusal, with the context untouched or empty.
         """
         difference = manifest.fingerprint.first_difference(self.fingerprint)
         if difference is not None:
             raise IncompatibleFingerprint(*difference)
+        self.store.require_not_refused(manifest)
         with self.engine.lock:
-            self.engine.restore(self.state(manifest))
+            state = self.state(manifest)
+            try:
+                self.engine.restore(state)
+            except (InvalidState, NativeRefusal) as error:
+                self.refuse(manifest, error.message)
+                raise
         self.store.used(manifest.block_id)
+
+    def refuse(self, manifest: Manifest, reason: str) -> None:
+        """Note that a state cannot be used: it is not tried again, ``check`` and ``list`` show it until a deposit."""
+        self.store.refuse(manifest, reason)
+        self.store.cache.drop(manifest.block_id)
+
+    def bring(self, manifest: Manifest, cancellation: Cancellation | None = None) -> str | None:
+        """Have the block in the context: restored, else its tokens read, with a notice. Why they had to be, or None.
+
+        Raises UnknownBlock where its tokens are gone too, IncompatibleFingerprint, Cancelled.
+        """
+        try:
+            self.graft(manifest)
+            return None
+        except CANNOT_RESTORE as error:
+            reason = error.message
+        self.read_parts(self.parts_of(manifest), cancellation)
+        warn(f"block {manifest.block_id[:12]} was read instead of restored: {reason} {MENDS}")
+        return reason
+
+    def extend_behind(
+        self, manifest: Manifest, tokens: Sequence[int], cancellation: Cancellation | None = None
+    ) -> Logits:
+        """Bring the block and read ``tokens`` behind it; where its state gives no logits, it is refused and read."""
+        self.bring(manifest, cancellation)
+        try:
+            return self.engine.extend(tokens, cancellation)
+        except NativeRefusal as error:
+            self.read_parts(self.parts_of(manifest), cancellation)
+            logits = self.engine.extend(tokens, cancellation)
+            self.refuse(manifest, error.message)
+            warn(f"block {manifest.block_id[:12]} was read instead of restored: {error.message} {MENDS}")
+            return logits
+
+    def read_parts(self, parts: Sequence[Sequence[int]], cancellation: Cancellation | None = None) -> None:
+        """Read a prompt's parts into the empty context, each as one piece, as their blocks are."""
+        self.engine.clear()
+        for part in parts:
+            self.engine.extend(part, cancellation)
+
+    def restore_longest(self, parts: Sequence[Sequence[int]], *, below: int | None = None) -> Restored:
+        """Restore the longest stored chain that is a prefix of ``parts`` and can be restored, or clear the context.
+
+        ``below``: only chains of fewer tokens. One that is damaged, unreadable or refused is passed over for the one
+        before it. Raises IncompatibleFingerprint, WindowOverflow.
+        """
+        ids, ends = self.ids_of(parts), list(accumulate(map(len, parts)))
+        passed_over: dict[int, str] = {}
+        is_gone = False
+        for n in range(len(parts), 0, -1):
+            if below is not None and ends[n - 1] >= below:
+                continue
+            try:
+                manifest = self.store.manifest(ids[n - 1])
+                if manifest is None:
+                    continue
+                self.graft(manifest)
+                return Restored(n, manifest, passed_over, is_gone)
+            except UnknownBlock:  # another process has evicted or removed it since: a miss
+                is_gone = True
+            except CANNOT_RESTORE as error:
+                passed_over[n] = error.message
+        self.engine.clear()
+        return Restored(0, None, passed_over, is_gone)
 
     def state(self, manifest: Manifest) -> State:
         """The block's state, from the RAM cache or from disk. Raises CorruptBlock, MissingSegment, StoreReadError."""
         cached = _state_of(manifest, self.store.cache.get(manifest.block_id))
         if cached is not None:
             return cached
+        check_sizes(self.store, manifest)
         assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
         self.store.read(manifest, assembly.place)
         is_trusted = not self.is_of_unknown_hand(manifest.block_id)
@@ -297,9 +413,12 @@ class Blocks:
     def stored_chain(self, parts: Sequence[Sequence[int]]) -> list[Manifest]:
         """The stored blocks of the longest chain that is a prefix of ``parts``: decided on ids, never on text.
 
-        A block that was evicted before those behind it is left out.
+        A block that was evicted before those behind it is left out, and so is one that cannot be read.
         """
-        found = (self.store.manifest(identity) for identity in self.ids_of(parts))
+        found = []
+        for identity in self.ids_of(parts):
+            with contextlib.suppress(StoreError):
+                found.append(self.store.manifest(identity))
         return [manifest for manifest in found if manifest is not None]
 
     def reprove(self, manifest: Manifest) -> bool:

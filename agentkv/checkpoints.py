@@ -175,7 +175,7 @@ class Checkpoints:
         def source(ref: SegmentRef) -> blobs.Blob:
             return new[ref.sha256] if ref.sha256 in new else blobs.piece_of(state, ref)
 
-        created = self._store.put(manifest, source, ancestors=self._ancestors(parts, ids, ends))
+        created = self._blocks.replace(manifest, source, ancestors=self._ancestors(parts, ids, ends))
         self._blocks.hold(manifest, state)
         return created
 

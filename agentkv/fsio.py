@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -25,6 +26,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 TEMP_SUFFIX = ".tmp"
+_TEMPORARY = re.compile(r".+\.\d{1,10}\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 _RENAME_TRIES = 6
@@ -109,6 +111,11 @@ def refuse_links(root: Path, path: Path) -> None:
             raise translated(error, Path(place)) from error
         if not stat.S_ISDIR(mode):
             raise StoreReadError(Path(place), "not a directory of the store (a link or another kind of file)")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether it is called as :func:`temporary_beside` calls files: nobody else's are."""
+    return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def temporary_beside(target: Path) -> Path:

@@ -26,6 +26,7 @@ from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256
+from agentkv.manuals import Manuals
 from agentkv.notices import warn
 from agentkv.records import Decision, NamedBlock, SelfTest, Turn
 from agentkv.router.base import NONE, Candidate, Classifier
@@ -109,6 +110,7 @@ class AgentMemory(Shared):
         ]
         router_blocks = None if router is None else Blocks(router, self.store, tracing)
         self.routing = Routing(self.blocks, classifier, fallback, decisions, meaning, router_blocks)
+        self._manuals = Manuals(self.routing, self._prompts, prefix)
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -197,6 +199,7 @@ class AgentMemory(Shared):
             deposit = self.blocks.deposit(prompt.manual, parent=parent, **how)
             self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
             self.store.set_name(named, text)
+            self.routing.remember(named, text)
             self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
         return deposit
 
@@ -361,16 +364,24 @@ class AgentMemory(Shared):
         conversation: str,
     ) -> TurnInProgress:
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
-        return TurnInProgress(
+
+        def build(pick: str | None) -> tuple[Division, tuple[str, ...]]:
+            prompt, note = self._prompt(messages, pick, system, tools)
+            if note is not None:
+                turn.note(note)
+            return self._divided(prompt, messages)
+
+        turn = TurnInProgress(
             self.blocks,
             next((message.content for message in reversed(messages) if message.role == "user"), ""),
             decide=lambda asked: self.routing.decide(asked, skill),
-            build=lambda pick: self._divided(self.prompt(messages, pick, system=system, tools=tools), messages),
+            build=build,
             graft=graft,
             checkpoints=self.checkpoints if keep else None,
             conversation=conversation,
             said=messages,
         )
+        return turn
 
     def _divided(self, prompt: Prompt, messages: Sequence[Message]) -> tuple[Division, tuple[str, ...]]:
         roles = [message.role for message in messages]
@@ -395,15 +406,17 @@ class AgentMemory(Shared):
         self, messages: Sequence[Message], name: str | None, *, system: str = "", tools: Sequence[Schema] = ()
     ) -> Prompt:
         """The ids of a turn behind the block ``name``, or behind the agent prefix alone. Raises UnknownSkill."""
+        return self._prompt(messages, name, system, tools)[0]
+
+    def _prompt(
+        self, messages: Sequence[Message], name: str | None, system: str, tools: Sequence[Schema]
+    ) -> tuple[Prompt, str | None]:
+        """The same, and what there is to tell where the block could not be used for its ids."""
         prompt = self._prompts.build(self.prefix + system, "", messages, tools=tools)
         if name is None:
-            return prompt
-        manifest = self.routing.manifest(name)
-        if not (system or tools) and manifest.n_tokens - len(manifest.tokens) == len(prompt.prefix):
-            return dataclasses.replace(prompt, manual=manifest.tokens)
-        chain = self.blocks.chain(manifest)
-        manual, *references = [link.tokens for link in chain[1:] or chain]
-        return dataclasses.replace(prompt, manual=manual, reference=sum(references, ()))
+            return prompt, None
+        parts, note = self._manuals.parts(name, None if system or tools else len(prompt.prefix))
+        return dataclasses.replace(prompt, manual=parts[0], reference=sum(parts[1:], ())), note
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,19 @@ class Import(Record):
     decision: Literal["trusted", "unknown-key", "unsigned"]
 
 
+class Refused(Record):
+    """That a block whose files are whole could not be restored: a forged state, a foreign layout, values of no number.
+
+    ``state_sha256``: the state that was refused; of another state under the same id nothing is said. A deposit reads
+    the block anew and takes the record away.
+    """
+
+    format: Literal[1] = 1
+    block_id: Sha256
+    state_sha256: Sha256
+    reason: Annotated[str, Field(max_length=4096)]
+
+
 class Ancestor(Record):
     """What is left of an evicted block that others stand behind: its ids, without its state.
 

@@ -1,7 +1,8 @@
 """One turn: route → build ids → restore or read → generate → keep → record.
 
-The longest stored chain that is a prefix of the prompt's ids is restored, whatever turn or process made it; a damaged
-checkpoint is passed over for the one before it. What is kept is captured while the prompt is read, and stored after the
+The longest stored chain that is a prefix of the prompt's ids is restored, whatever turn or process made it; a block or
+checkpoint that cannot be restored is passed over for the one before it, and where no state will do all is read: the
+record says why. What is kept is captured while the prompt is read, and stored after the
 answer: it costs no time to the first token, and what goes wrong with it is told in the record, not raised. A turn that
 is cancelled, or whose stream is not read to its end, keeps nothing.
 
@@ -23,10 +24,11 @@ from agentkv.checkpoints import Checkpoints, Division, NotKept
 from agentkv.engine.base import Cancellation, Logits, Piece, Sampling, State
 from agentkv.engine.generate import MAX_NEW, generate, room
 from agentkv.engine.prompt import Message
-from agentkv.errors import AgentKVError, InvalidState, NativeRefusal, StoreError, UnknownBlock, UsageError
+from agentkv.errors import AgentKVError, NativeRefusal, StoreError, UsageError
 from agentkv.hashing import sha256
 from agentkv.notices import warn
 from agentkv.records import Decision, Manifest, Timings, TokenCounts, Turn
+from agentkv.restoring import MENDS
 from agentkv.tracing import Span, Value, messages, routed
 
 CUT = "the answer was cut"
@@ -64,6 +66,7 @@ class TurnInProgress:
         self._digest = hashlib.sha256()
         self._ms = {"route": 0.0, "restore": 0.0, "prefill": 0.0, "generate": 0.0, "keep": 0.0}
         self._block: Manifest | None = None
+        self._before = (0, 0)
         self._passed_over: str | None = None
         self._damaged: set[int] = set()
         self._checkpoint: str | None = None
@@ -102,12 +105,12 @@ class TurnInProgress:
             division, stops = self._build(self._decision.pick)
             n_blocks = sum(map(len, division.blocks))
             limit = room(n_blocks, division.total - n_blocks, max_new, engine.window)
-            before = (engine.counters.restored, engine.counters.decoded)
+            self._before = (engine.counters.restored, engine.counters.decoded)
             # 3. Restore what is stored of the chain, read the rest part by part.
             logits = self._read(division, cancellation)
             self._first = sha256(logits.data)
-            self._restored = engine.counters.restored - before[0]
-            self._prefilled = engine.counters.decoded - before[1]
+            self._restored = engine.counters.restored - self._before[0]
+            self._prefilled = engine.counters.decoded - self._before[1]
             try:
                 # 4. Generate.
                 with self._stage("generate"):
@@ -145,25 +148,51 @@ class TurnInProgress:
             self._ms[name] = (time.perf_counter() - start) * 1e3
 
     def _read(self, division: Division, cancellation: Cancellation | None) -> Logits:
-        engine, parts = self._blocks.engine, division.parts
         with self._stage("restore") as stage:
             done = self._restore(division)
-            if not done:
-                engine.clear()
             self._not_restored = self._passed_over or self._reason(done, len(division.blocks))
             if stage.on:
-                restored = sum(map(len, parts[:done]))
+                restored = sum(map(len, division.parts[:done]))
                 stage.set({"agentkv.block.id": self._block_id, "agentkv.tokens.restored": restored})
         with self._stage("prefill") as stage:
-            for index in range(done, len(parts)):
-                logits = engine.extend(parts[index], cancellation)
-                wanted = index < len(division.blocks) or index == len(parts) - 1 or index + 1 in self._damaged
-                if self._checkpoints is not None and wanted:
-                    self._capture(index + 1)
-            if division.rest:
-                logits = engine.extend(division.rest, cancellation)
+            try:
+                logits = self._prefill(division, done, cancellation)
+            except NativeRefusal as error:
+                if self._block is None:
+                    raise
+                done, logits = 0, self._read_whole(division, done, error, cancellation)
             if stage.on:
-                stage.set({"agentkv.tokens.prefilled": division.total - sum(map(len, parts[:done]))})
+                stage.set({"agentkv.tokens.prefilled": division.total - sum(map(len, division.parts[:done]))})
+        return logits
+
+    def _prefill(self, division: Division, done: int, cancellation: Cancellation | None) -> Logits:
+        engine, parts = self._blocks.engine, division.parts
+        for index in range(done, len(parts)):
+            logits = engine.extend(parts[index], cancellation)
+            wanted = index < len(division.blocks) or index == len(parts) - 1 or index + 1 in self._damaged
+            if self._checkpoints is not None and wanted:
+                self._capture(index + 1)
+        if division.rest:
+            logits = engine.extend(division.rest, cancellation)
+        return logits
+
+    def _read_whole(
+        self, division: Division, done: int, error: NativeRefusal, cancellation: Cancellation | None
+    ) -> Logits:
+        """The prompt without the restored block ``done`` parts long: no logits come behind its state.
+
+        It is refused for good once they come without it.
+        """
+        engine, block = self._blocks.engine, self._block
+        assert block is not None
+        self._states.clear()
+        self._block = None
+        self._before = (engine.counters.restored, engine.counters.decoded)
+        engine.clear()
+        logits = self._prefill(division, 0, cancellation)
+        self._blocks.refuse(block, error.message)
+        self._pass_over(done, division, error.message)
+        self._not_restored = self._passed_over
         return logits
 
     def _capture(self, n: int) -> None:
@@ -172,30 +201,26 @@ class TurnInProgress:
         self._captured_ms += (time.perf_counter() - start) * 1e3
 
     def _restore(self, division: Division) -> int:
-        """Restore the longest chain that leaves a token to read; of how many parts it is."""
-        parts, blocks = division.parts if self._graft else (), self._blocks
-        ids, ends = blocks.ids_of(parts), list(accumulate(map(len, parts)))
-        for n in range(len(parts), 0, -1):
-            if ends[n - 1] == division.total:  # a state holds no logits
-                continue
-            try:
-                manifest = blocks.store.manifest(ids[n - 1])
-                if manifest is None:
-                    continue
-                blocks.graft(manifest)
-            except UnknownBlock:  # another process has evicted or removed it since: a miss
-                self._passed_over = "the block was removed just now"
-                continue
-            except (StoreError, InvalidState, NativeRefusal) as error:
-                if n <= len(division.blocks):
-                    raise
-                self._passed_over = f"a checkpoint was passed over: {error.message}"
-                self._damaged.add(n)  # read once more, so it can be mended
-                continue
-            self._block = manifest
-            self._note_use(ids[: min(n - 1, len(division.blocks))])
-            return n
-        return 0
+        """Restore the longest chain that leaves a token to read, for a state holds no logits; of how many parts."""
+        if not self._graft:
+            self._blocks.engine.clear()
+            return 0
+        found = self._blocks.restore_longest(division.parts, below=division.total)
+        if found.is_gone:
+            self._passed_over = "the block was removed just now"
+        for n, reason in found.passed_over.items():
+            self._pass_over(n, division, reason)
+        self._block = found.manifest
+        self._note_use(self._blocks.ids_of(division.parts)[: max(0, min(found.parts - 1, len(division.blocks)))])
+        return found.parts
+
+    def _pass_over(self, n: int, division: Division, reason: str) -> None:
+        """Record that the chain of the first ``n`` parts is stored and could not be restored."""
+        is_block = n <= len(division.blocks)
+        what, remedy = ("a stored block", MENDS) if is_block else ("a checkpoint", "A turn that keeps it mends it.")
+        self._passed_over = f"{what} was passed over: {reason}"
+        self._damaged.add(n)  # read once more, so it can be mended
+        self.note(f"{what} could not be restored, and its tokens were read instead: {reason} {remedy}")
 
     def _note_use(self, ids: Sequence[str]) -> None:
         """The blocks that a restored one stands behind are in use too: eviction should not take a manual for idle."""

@@ -18,6 +18,7 @@ from agentkv.errors import (
     UsageError,
     WindowOverflow,
 )
+from agentkv.notices import AgentKVWarning
 from agentkv.records import Manifest
 from agentkv.router.base import NONE, Classification
 from agentkv.router.classifier import SHORTLIST
@@ -279,9 +280,13 @@ def test_one_damaged_name_does_not_stop_the_others(memory: AgentMemory) -> None:
     (file,) = (memory.store.root / "manifests").rglob(f"{entry.block_id}.json")
     file.write_bytes(file.read_bytes() + b"x")
     again = AgentMemory(memory.store.root, FakeEngine(replies=vault_reply))
-    decision = again.route("The vault of site-5?")
-    assert set(decision.left_out) == {"site-4"}
+    assert again.route("The vault of site-5?").left_out == {}  # its text is kept, by which it is routed and read
     assert again.ask("Code?", skill="site-5").text == VAULTS["site-5"]
+    with pytest.warns(AgentKVWarning):
+        assert again.ask("Code?", skill="site-4").text == VAULTS["site-4"]
+    (text,) = (path for path in (memory.store.root / "texts").rglob(f"{entry.source_sha256}*"))
+    text.unlink()
+    assert set(AgentMemory(memory.store.root, FakeEngine()).route("The vault of site-5?").left_out) == {"site-4"}
     again.deposit_text("site-4", f"The vault code of site-4 is {VAULTS['site-4']}.", "The vault of site-4.")
     assert again.route("The vault of site-5?").left_out == {}
 

@@ -81,6 +81,7 @@ LAYERS = {
     "records": 0,
     "hashing": 0,
     "fsio": 0,
+    "ram": 0,
     "sqlitefiles": 0,
     "text": 0,
     "figures": 0,
@@ -90,8 +91,8 @@ LAYERS = {
     "store": 1,
     "savings": 2,
     "engine": 2,
-    "blocks": 3, "checkpoints": 3, "turn": 4, "router": 4, "skills": 3,
-    "memory": 5, "threads": 5, "trimming": 5,
+    "restoring": 3, "blocks": 3, "checkpoints": 3, "turn": 4, "router": 4, "skills": 3,
+    "manuals": 5, "memory": 5, "threads": 5, "trimming": 5,
     "packs": 6, "flywheel": 6, "documents": 6, "evidence": 6,
     "bench": 7, "cli": 8, "__main__": 9,
 }  # fmt: skip

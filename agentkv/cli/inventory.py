@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentkv.errors import MissingSegment, StoreError, UnknownBlock, UsageError
+from agentkv.errors import CorruptBlock, MissingSegment, StoreError, UnknownBlock, UsageError
 
 if TYPE_CHECKING:
     from agentkv.records import Fingerprint, Manifest, NamedBlock
@@ -104,11 +104,18 @@ def survey(store: BlockStore) -> Survey:
 
 
 def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[str, int]) -> Facts:
+    from agentkv.store.findings import refusal_of
+
     known: Any = {"model": _model_of(summary.content), "tokens": summary.n_tokens, "exactness": summary.exactness}
     known["model_sha256"] = summary.content.get("model_sha256")
     lost = next((digest for digest in summary.segments if digest not in sizes), None)
     if lost is not None:
         return Facts(**known, fault=MissingSegment(block_id, lost, Path(store.segments.where(lost))))
+    reason = refusal_of(store.files, block_id)
+    if reason is not None:
+        return Facts(
+            **known, fault=CorruptBlock(f"block {block_id[:12]}", store.files.manifests.path(block_id), reason)
+        )
     inherited: Mapping[str, int] = {}
     if summary.parent_id is not None:
         try:

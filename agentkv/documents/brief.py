@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from agentkv.engine.base import Cancellation, Engine, Logits
 from agentkv.engine.generate import check_window, generate
 from agentkv.engine.prompt import Message, PromptBuilder
-from agentkv.errors import InexactBlock, OverBudget, StoreFull, WindowOverflow
+from agentkv.errors import InexactBlock, StoreError, WindowOverflow
 from agentkv.memory import AgentMemory
 
 EXAMPLES = (
@@ -69,16 +69,15 @@ class Brief:
             manifest = blocks.deposit(shots, cancellation=cancellation).manifest
         except (WindowOverflow, InexactBlock):
             return None
-        except (OverBudget, StoreFull):  # an answer does not need them kept
+        except StoreError:  # an answer does not need them kept
             manifest = None
         before = (engine.counters.restored, engine.counters.decoded)
         with blocks.exclusive():
             if manifest is not None:
-                blocks.graft(manifest)
+                logits = blocks.extend_behind(manifest, turn, cancellation)
             else:
-                engine.clear()
-                engine.extend(shots, cancellation)
-            logits = engine.extend(turn, cancellation)
+                blocks.read_parts([shots], cancellation)
+                logits = engine.extend(turn, cancellation)
             restored, prefilled = engine.counters.restored - before[0], engine.counters.decoded - before[1]
             text, generated, cut = said_in_a_line(engine, logits, stops, max_new, cancellation)
         return Said(text, restored, prefilled, generated, max_new if cut else 0)

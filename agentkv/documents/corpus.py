@@ -20,7 +20,7 @@ from agentkv.documents.source import checked_encoding
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
-from agentkv.errors import StaleDocument, UnknownCorpus, UsageError
+from agentkv.errors import NativeRefusal, StaleDocument, UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
 from agentkv.notices import warn
 from agentkv.records import Manifest
@@ -254,7 +254,13 @@ class Corpus(Shared):
                 on_attempt(hit)
             how: Any = {"max_new": max_new, "answer_from": answer_from, "shared_words": shared_words}
             how["behind"] = readable[1:] if together else ()
-            attempts.append(ask_window(self.reader, hit, question, **how, cancellation=cancellation))
+            how["cancellation"] = cancellation
+            try:
+                attempts.append(ask_window(self.reader, hit, question, **how))
+            except NativeRefusal as error:
+                if not self.reader.refuse(hit.document, hit.window, error.message):
+                    raise
+                attempts.append(ask_window(self.reader, hit, question, **how))
             self._trim()
             if attempts[-1].answer is not None and not votes:
                 break

@@ -25,9 +25,11 @@ from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
-from agentkv.errors import OverBudget, StaleDocument, StoreFull, UnknownBlock
+from agentkv.errors import OverBudget, StaleDocument, StoreError, StoreFull
 from agentkv.memory import AgentMemory
+from agentkv.notices import warn
 from agentkv.records import Manifest
+from agentkv.restoring import MENDS
 
 PREFIX = (
     "Answer from the passage below, in a few words. If the passage does not answer it, say that it is not stated.\n\n"
@@ -83,7 +85,7 @@ class Depositor:
         blocks = self._blocks
         check_window(parent.n_tokens + len(prompt.manual), PROBE_STEPS, 0, blocks.engine.window)
         with blocks.exclusive(), blocks.tracing.span("agentkv.deposit") as span:
-            blocks.graft(parent)
+            blocks.bring(parent, cancellation)
             blocks.read(prompt.manual, cancellation)
             self._checkpoints.keep([prompt.prefix, prompt.manual], blocks.engine.capture(), cancellation)
             if span.on:
@@ -160,18 +162,23 @@ class Reader:
         blocks = self.memory.blocks
         manifest, created = self._kept(document, window, cancellation)
         with blocks.exclusive():
-            if manifest is not None:
-                try:
-                    blocks.graft(manifest)
-                except UnknownBlock:  # evicted by another process just now
-                    manifest = None
-            if manifest is None:
-                blocks.engine.clear()
-                for part in prompt.blocks:
-                    blocks.engine.extend(part, cancellation)
+            if manifest is not None and blocks.bring(manifest, cancellation) is not None:
+                manifest = None  # what was read is not restored
+            elif manifest is None:
+                blocks.read_parts(prompt.blocks, cancellation)
             for part in behind:
                 blocks.engine.extend(part, cancellation)
             yield Live(prompt, manifest, created)
+
+    def refuse(self, document: DocumentRecord, window: WindowRecord, reason: str) -> bool:
+        """Note that no logits came behind the stored chunk, so that it is read anew; False if it is not stored."""
+        blocks = self.memory.blocks
+        stored = blocks.stored_chain(self.window_prompt(document, window).blocks)
+        for manifest in stored:
+            blocks.refuse(manifest, reason)
+        if stored:
+            warn(f"a chunk of {document.path} was read anew instead of restored: {reason}")
+        return bool(stored)
 
     def _kept(
         self, document: DocumentRecord, window: WindowRecord, cancellation: Cancellation | None
@@ -179,4 +186,7 @@ class Reader:
         try:
             return self.deposit(document, window, cancellation)
         except (OverBudget, StoreFull):  # an answer does not need it kept
+            return None, False
+        except StoreError as error:
+            warn(f"a chunk of {document.path} is read for this answer alone: {error.message} {MENDS}")
             return None, False

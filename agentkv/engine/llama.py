@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import llama_cpp
 import numpy as np
@@ -42,6 +43,7 @@ from agentkv.engine.native import clear_log, is_flag_set, last_log, pointer_to, 
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.sequence import SequenceSetter
 from agentkv.engine.settings import KV_TYPES, EngineSettings
+from agentkv.engine.values import first_nan
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.forks import OwnedLock
 from agentkv.hashing import file_sha256
@@ -73,6 +75,7 @@ class LlamaEngine(Shared):
         # states, so its data is zeroed. Attention gives old rows the weight zero, and they cost nothing; but zero
         # times NaN is NaN, which some models turn into a wrong answer, so rows of an unknown hand are zeroed too.
         self._has_recurrence = self._is_stained = False
+        self._numbers: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
         self._no_cancel = Cancellation()
         self._context: Any = None
         self._beside: Beside | None = None
@@ -379,6 +382,8 @@ class LlamaEngine(Shared):
             found = self._layout_for(blob)
             blobs.check(blob, found, n_tokens)
             blobs.zero_masked_rows(blob, found, n_tokens)
+            if not self._is_stained:  # what was computed here is not looked at when it comes back
+                self._numbers[id(blob)] = blob
             return State(tuple(self._tokens), found, blob, is_trusted=not self._is_stained)
 
     def _layout_for(self, blob: NDArray[np.uint8]) -> StateLayout:
@@ -455,6 +460,16 @@ class LlamaEngine(Shared):
         blobs.check(state.blob, theirs, n_tokens)
         if blobs.recurrent_fields(state.blob, theirs, n_tokens) != self._recurrent:
             raise InvalidState("its recurrent section is of another model")
+        self._require_numbers(state)
+
+    def _require_numbers(self, state: State) -> None:
+        """Refuse values that are not numbers, which no prefill leaves; a blob that stays in RAM is looked at once."""
+        if self._numbers.get(id(state.blob)) is state.blob:
+            return
+        offset = first_nan(state.blob, state.layout, len(state.tokens))
+        if offset is not None:
+            raise InvalidState("it holds values that are not numbers", offset)
+        self._numbers[id(state.blob)] = state.blob
 
     def truncate(self, n_tokens: int) -> bool:
         """See :class:`agentkv.Engine`. A restored windowed state has zeroed rows: it can lose its last token only."""

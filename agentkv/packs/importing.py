@@ -3,7 +3,8 @@
     1. trust         signature and policy                      store untouched if refused
     2. check         the whole file (check.py)                 the same
     3. fit           fingerprint, names                        the same
-    4. blocks        put, then the import's record, each       a crash leaves whole blocks without new names
+    4. blocks        put, then the import's record, each       a crash leaves whole blocks without new names;
+                                                               an error takes them back
     5. names         each with its text                        a crash leaves the names set so far; run again
 
 In step 4 members are read from the same open file and compared with the index once more. Refuses to know models:
@@ -17,14 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentkv.errors import IncompatibleFingerprint, UsageError
+from agentkv.errors import IncompatibleFingerprint, StoreError, UsageError
 from agentkv.packs.check import Contents, check
-from agentkv.packs.errors import InvalidPack, NameConflict
+from agentkv.packs.errors import NameConflict
 from agentkv.packs.format import folded
 from agentkv.packs.reader import Pack, Progress, open_pack
 from agentkv.packs.trust import Trust, Verdict
 from agentkv.records import Fingerprint, Import, Manifest, NamedBlock
 from agentkv.store.catalog import BlockStore
+from agentkv.store.gc import remove_unneeded
 
 REPLACE_HINT = "Add --replace (replace=True) to point them to the pack's blocks; what they point to now stays stored."
 ALIKE_HINT = "Rename or remove the first one; a name must not be taken for another."
@@ -70,8 +72,8 @@ def import_pack(
     engine they are of. ``trust``: the key store, by default the user's. ``replace``: point names that other blocks
     have to the pack's. A block that is there stays as it is, unless it came in a
     pack without a trusted signature and this one has it. Raises InvalidPack, BadSignature, UntrustedPack,
-    IncompatibleFingerprint, NameConflict, OverBudget, each with the store untouched; StoreFull and StoreReadError with
-    whole blocks left: run it again.
+    IncompatibleFingerprint, NameConflict, OverBudget, StoreFull, StoreReadError, each with the store as it was: blocks
+    and names that came before the error are taken back.
     """
     with contextlib.ExitStack() as stack:
         opened = pack if isinstance(pack, Pack) else stack.enter_context(open_pack(pack, store_limits=store.limits))
@@ -104,7 +106,7 @@ def store_pack(
     texts = {named.source_sha256: pack.text(named.source_sha256) for named in fresh if named.source_sha256}
     store.require_room(_missing_bytes(pack, store))
     done = _Done()
-    with _told_what_stays(done), store.holding():
+    with _undone_on_error(store, fresh), store.holding(whole=True):
         _put_blocks(pack, contents, verdict, store, done, progress)
         for named in fresh:
             store.set_name(named, texts.get(named.source_sha256 or ""))
@@ -226,16 +228,24 @@ def _record_import(store: BlockStore, manifest: Manifest, pack: Pack, verdict: V
 
 
 @contextlib.contextmanager
-def _told_what_stays(done: _Done) -> Iterator[None]:
-    """A file that changes between check and import: by then "nothing was imported" need not be true any more."""
+def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock]) -> Iterator[None]:
+    """If the body raises, these names point where they did, and texts that only they need are gone."""
+    before: dict[NamedBlock, NamedBlock | None] = {}
+    for named in names:
+        before[named] = None
+        with contextlib.suppress(StoreError):  # a damaged one is replaced
+            before[named] = store.name(named.kind, named.name, named.fingerprint_id)
     try:
         yield
-    except InvalidPack as error:
-        error.message = (
-            f"{error.path}, member {error.member}: {error.reason}. The file changed while it was imported; "
-            f"{len(done.created)} blocks that came before stay, whole and unnamed. Get the pack again."
-        )
-        error.args = (error.message,)
+    except BaseException:
+        with contextlib.suppress(StoreError):
+            for named, old in before.items():
+                if old is not None:
+                    store.set_name(old)
+                else:
+                    store.remove_name(named.kind, named.name, named.fingerprint_id)
+            with store.files.lock.alone():
+                remove_unneeded(store.files, {named.source_sha256 for named in names if named.source_sha256})
         raise
 
 

@@ -25,8 +25,11 @@ import numpy as np
 
 from agentkv.blocks import Blocks
 from agentkv.checkpoints import Checkpoints, NotKept
-from agentkv.engine.base import Logits, State
+from agentkv.engine.base import Logits, Scored, State
 from agentkv.engine.prompt import PromptBuilder
+from agentkv.errors import InvalidState, NativeRefusal, StoreError
+from agentkv.notices import warn
+from agentkv.restoring import MENDS
 from agentkv.router.base import NONE, Candidate, Classification
 from agentkv.router.defaults import NARROWING, NARROWING_BY_MEANING, default_doubt, default_weights
 from agentkv.router.likeness import Library
@@ -189,8 +192,11 @@ class ChannelClassifier:
         with engine.lock:
             before = engine.counters.decoded
             # A card's last token is evaluated with the question, since a state holds no logits.
-            states = [self._state(card[:-1]) for card in (*cards.values(), empty)]
-            scored = engine.score_behind(states, [empty[-1], *ids, *end], len(ids))
+            wanted, tail = [card[:-1] for card in (*cards.values(), empty)], [empty[-1], *ids, *end]
+            try:
+                scored = engine.score_behind([self._state(card) for card in wanted], tail, len(ids))
+            except (InvalidState, NativeRefusal):
+                scored = [self._by_reading(card, tail, len(ids)) for card in wanted]
             yes = [self._says_yes(each.logits) if asks else 0.0 for each in scored]
             *found, prior = zip((float(each.log_probabilities.sum()) for each in scored), yes, strict=True)
             told = {
@@ -214,10 +220,30 @@ class ChannelClassifier:
 
     def _state(self, tokens: tuple[int, ...]) -> State:
         """The state of these ids, as stored, else read now."""
-        stored = self.blocks.stored_chain([tokens])
-        if stored:
-            return self.blocks.state(stored[0])
+        try:
+            for stored in self.blocks.stored_chain([tokens]):
+                self.blocks.store.require_not_refused(stored)
+                return self.blocks.state(stored)
+        except (StoreError, InvalidState) as error:
+            warn(f"a router card was read instead of restored: {error.message} {MENDS}")
+        return self._fresh(tokens)
+
+    def _fresh(self, tokens: tuple[int, ...]) -> State:
         engine = self.blocks.engine
         engine.clear()
         engine.extend(tokens)
         return engine.capture()
+
+    def _by_reading(self, tokens: tuple[int, ...], tail: Sequence[int], scored: int) -> Scored:
+        """What :meth:`Engine.score_behind` gives behind one card; one that the engine refuses is noted, and read."""
+        engine = self.blocks.engine
+        try:
+            engine.restore(self._state(tokens))
+            return Scored(engine.score(tail[: scored + 1]), engine.extend(tail[scored + 1 :]))
+        except (InvalidState, NativeRefusal) as error:
+            for manifest in self.blocks.stored_chain([tokens]):
+                self.blocks.refuse(manifest, error.message)
+            warn(f"a router card was read instead of restored: {error.message} {MENDS}")
+        engine.clear()
+        engine.extend(tokens)
+        return Scored(engine.score(tail[: scored + 1]), engine.extend(tail[scored + 1 :]))

@@ -46,13 +46,22 @@ def library_sha256(candidates: Mapping[str, Candidate]) -> str:
 class DecisionLog:
     """The log in ``folder``, made when the first line is written.
 
-    ``keep`` older files of at most ``max_bytes`` stay beside the current one. ``questions=False`` keeps their digests
-    only. ``lost`` counts decisions that could not be written, ``reason`` says why the last one was not.
+    ``within``: a folder above it that has to be there. ``keep`` older files of at most ``max_bytes`` stay beside the
+    current one. ``questions=False`` keeps their digests only. ``lost`` counts decisions that could not be written,
+    ``reason`` says why the last one was not.
     """
 
-    def __init__(self, folder: Path, *, max_bytes: int = 4 << 20, keep: int = 8, questions: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_bytes: int = 4 << 20,
+        keep: int = 8,
+        questions: bool = True,
+        within: Path | None = None,
+    ) -> None:
         self.folder, self._questions = folder, questions
-        self._lines = LineLog(folder, CURRENT.removesuffix(".jsonl"), max_bytes=max_bytes, keep=keep)
+        self._lines = LineLog(folder, CURRENT.removesuffix(".jsonl"), max_bytes=max_bytes, keep=keep, within=within)
         self._library: tuple[Mapping[str, Candidate] | None, str] = (None, "")
 
     @property

@@ -6,7 +6,6 @@ which was changed in place since it was last read is noticed here; it is when it
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 from agentkv.blocks import Blocks
 from agentkv.engine.embed import Embedder
-from agentkv.errors import CorruptBlock, IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
@@ -59,6 +58,7 @@ class Routing:
     ) -> None:
         """``router``: the blocks of another, smaller model that only routes, in the same store."""
         self._blocks, self._store, self._engine = blocks, blocks.store, blocks.engine
+        self._remembered: dict[str, NamedBlock] = {}
         self._router = router or blocks
         self._vectors = None if embedder is None else Vectors(embedder, self._store.root / ROUTER)
         self._fingerprint = blocks.fingerprint
@@ -66,18 +66,48 @@ class Routing:
         self._known: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
         self.classifier: Classifier = classifier or self._default_classifier()
         self.fallback = fallback
-        self.log = log or DecisionLog(self._store.root / DECISIONS)
+        self.log = log or DecisionLog(self._store.root / DECISIONS, within=self._store.root)
 
     # --- names ------------------------------------------------------------------------------------
 
     def names(self) -> list[NamedBlock]:
         """The skills and texts stored for this model and these settings, by name."""
-        return self._store.names(fingerprint_id=self._fingerprint.id)
+        if self._store.is_gone:
+            return sorted(self._remembered.values(), key=lambda entry: entry.name)
+        found = self._store.names(fingerprint_id=self._fingerprint.id)
+        self._remembered |= {entry.name: entry for entry in found}
+        return found
+
+    @property
+    def blocks(self) -> Blocks:
+        """The blocks that names point to."""
+        return self._blocks
+
+    def remember(self, named: NamedBlock, text: str) -> None:
+        """Keep in RAM what was deposited: it is there for this process whatever becomes of the store's folder."""
+        self._remembered[named.name] = named
+        self._texts[named.block_id] = text
+
+    def kept_text(self, named: NamedBlock) -> str | None:
+        """The text that was deposited under a name, from RAM or the store; None if nobody kept it.
+
+        Raises CorruptBlock, StoreReadError.
+        """
+        if named.block_id in self._texts:
+            return self._texts[named.block_id]
+        return self._store.text(named.source_sha256) if named.source_sha256 else None
 
     def find(self, name: str) -> NamedBlock | None:
         """What is stored under a name for this model, or None; costs a file, not a list."""
+        if self._store.is_gone:
+            return self._remembered.get(name)
         found = (self._store.name(kind, name, self._fingerprint.id) for kind in ("skill", "text"))
-        return next((entry for entry in found if entry is not None), None)
+        try:
+            return next((entry for entry in found if entry is not None), None)
+        except StoreError:
+            if name not in self._remembered:
+                raise
+            return self._remembered[name]
 
     def named(self, name: str) -> NamedBlock:
         """The same, but raises UnknownSkill, or IncompatibleFingerprint if it is there for another model only."""
@@ -111,6 +141,9 @@ class Routing:
         As long as the store does not change they are those of the last time.
         """
         version = self._store.version()
+        if self._store.is_gone:
+            own = {e.name: Candidate(e.description, self._texts.get(e.block_id, "")) for e in self.names()}
+            return self._known[1][0] | {name: card for name, card in own.items() if card.description}, {}
         if version is None or version != self._known[0]:
             self._known = (version, self._find())
         return self._known[1]
@@ -141,19 +174,23 @@ class Routing:
     def _text_of(self, entry: NamedBlock) -> str:
         """The text that a name stands for, to tell its block from others.
 
-        As the store keeps it; else the block's own tokens. Raises UnknownBlock, CorruptBlock, UsageError for foreign
-        token ids.
+        As the store keeps it, whether or not the block can still be restored; else the block's own tokens. Raises
+        UnknownBlock, CorruptBlock, UsageError for foreign token ids.
         """
-        if not self._store.exists(entry.block_id):
-            raise UnknownBlock(entry.block_id, "Its name points to nothing; deposit it again.")
         if entry.block_id not in self._texts:
-            text = self._store.text(entry.source_sha256) if entry.source_sha256 else None
+            text = None
+            try:
+                text = self._store.text(entry.source_sha256) if entry.source_sha256 else None
+            except StoreError as error:
+                self._store.tell_once(error)
             self._texts[entry.block_id] = self._detokenised(entry.block_id) if text is None else text
         return self._texts[entry.block_id]
 
     def _detokenised(self, block_id: str) -> str:
         manifest = self._store.manifest(block_id)
-        tokens = manifest.tokens if manifest else ()
+        if manifest is None:
+            raise UnknownBlock(block_id, "Its name points to nothing, and no text is kept; deposit it again.")
+        tokens = manifest.tokens
         return b"".join(map(self._engine.token_bytes, tokens)).decode("utf-8", "replace")
 
     # --- decisions --------------------------------------------------------------------------------
@@ -181,7 +218,13 @@ class Routing:
     def _within(self, question: str, skill: str) -> Decision:
         """Which part or reference of a skill; if none fits, its manual alone, or no block where it was split."""
         stored = {entry.name: entry for entry in self.names()}
-        inner = {name: self._text_of(entry) for name, entry in stored.items() if name.startswith(f"{skill}/")}
+        inner = {}
+        for name, entry in stored.items():
+            if name.startswith(f"{skill}/"):
+                try:
+                    inner[name] = self._text_of(entry)
+                except StoreError as error:
+                    self._store.tell_once(error)
         if not inner:
             return given(self.named(skill).name)
         cards = {name: Candidate(stored[name].description or summary(text), text) for name, text in inner.items()}
@@ -200,8 +243,10 @@ class Routing:
         """The channel classifier, with what was learned for this model and these settings."""
         plain = self.plain_classifier()
         known = None
-        with contextlib.suppress(CorruptBlock):  # it is made again by `agentkv route learn`; no block depends on it
+        try:
             known = load(self._store.root / ROUTER, self._router.fingerprint.id, f"{plain.name}/{plain.version}")
+        except StoreError as error:  # no block depends on it
+            self._store.tell_once(error, "Routing goes on without it; `agentkv route learn` makes it again.")
         return plain.with_learned(known.weights, known.labelled) if known else plain
 
     @property

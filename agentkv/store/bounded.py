@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentkv.errors import CorruptBlock, OverBudget, StoreError, StoreReadError, UsageError
+from agentkv.errors import OverBudget, StoreError, StoreReadError, UsageError
 from agentkv.records import StoreSettings
 from agentkv.store import budget as budgets
 from agentkv.store.budget import Eviction, Victim
@@ -31,6 +31,14 @@ class Bounded:
     cache: StateCache[Any]
     _uses: Uses
 
+    def _pass_over(self, error: StoreError) -> None:
+        """Tell, once, of what cannot be read."""
+        raise NotImplementedError
+
+    def tell_once(self, error: StoreError, remedy: str = "") -> None:
+        """Warn, once for this object and place, of something that is passed over."""
+        raise NotImplementedError
+
     def _bind(self, budget_bytes: int | None) -> None:
         self._budget = budget_bytes
         self._held: list[str] | None = None
@@ -40,7 +48,14 @@ class Bounded:
     @property
     def budget(self) -> int | None:
         """Bytes on disk that the blocks may take, or None: as this object was told, else as the store was."""
-        return self._budget if self._budget is not None else self.files.read_settings().budget_bytes
+        return self._budget if self._budget is not None else self._settings().budget_bytes
+
+    def _settings(self) -> StoreSettings:
+        try:
+            return self.files.read_settings()
+        except StoreError as error:
+            self._pass_over(error)
+            return StoreSettings()
 
     def set_budget(self, budget_bytes: int | None) -> None:
         """Change the store's own budget, for every process from its next deposit on; nothing goes now."""
@@ -48,23 +63,28 @@ class Bounded:
         self.files.write_settings(StoreSettings(budget_bytes=budget_bytes))
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
+    def holding(self, *, whole: bool = False) -> Iterator[None]:
         """For blocks that belong together: none that is put in here makes room for another that is.
 
-        If the budget cannot hold them all, the OverBudget of the one that did not fit takes those before it along:
-        what was created in here is removed again. What was evicted for them stays evicted: ask
-        :meth:`require_room` first where the size is known.
+        Nothing is evicted before all of them are there, so what cannot fit is refused with nothing gone. If the store
+        refuses one of them (OverBudget, StoreFull and so on), what was created in here is removed again; with ``whole``
+        so it is whatever is raised.
         """
         if self._held is not None:  # part of a larger piece of work
             yield
             return
         created: list[str] = []
-        self._held, self._created = [], created
+        self._held, self._created, held = [], created, []
         try:
             yield
-        except OverBudget:
+            held, self._held = self._held, None
+            if held:
+                self._keep_to_budget(held, bool(created))
+        except BaseException as error:
+            if not whole and not isinstance(error, StoreError):
+                raise
             with contextlib.suppress(StoreError), self.files.lock.alone():
-                budgets.take_away(self.files, list(reversed(created)))
+                budgets.take_away(self.files, list(reversed(created)), self._pass_over)
             raise
         finally:
             self._held, self._created = None, []
@@ -73,7 +93,7 @@ class Bounded:
         """Raise OverBudget if that many bytes cannot be had, whatever else goes; nothing goes now."""
         budget = self.budget
         if budget is not None:
-            kept = budgets.plan(self.files, self._uses, 0).kept
+            kept = budgets.plan(self.files, self._uses, 0, on_error=self._pass_over).kept
             if kept + n_bytes > budget:
                 raise OverBudget(n_bytes, budget, kept)
 
@@ -86,35 +106,57 @@ class Bounded:
         if budget is None or budget < 0:
             raise UsageError("there is no budget. Pass one, or set one with `agentkv gc --set-budget SIZE`.")
         with self.files.lock.alone():
-            eviction = budgets.plan(self.files, self._uses, budget)
-            if not dry_run:
-                self._carry_out(eviction)
-            return eviction
+            if dry_run:
+                return budgets.plan(self.files, self._uses, budget, on_error=self._pass_over)
+            return self._make_room(budget, [])[0]
 
-    def _keep_to_budget(self, block_id: str, created: bool) -> None:
-        """Make room for a block just committed, or take it back. Raises OverBudget.
+    def _keep_to_budget(self, block_ids: Sequence[str], created: bool) -> None:
+        """Make room for blocks just committed, or raise OverBudget with nothing gone; the caller takes them back.
 
-        A store that cannot be read whole, or in which others stay, is left over its budget: the block is stored, and
-        `agentkv gc` says what is wrong.
+        Between two of a group nothing goes yet: it is only seen whether it could.
         """
-        with contextlib.suppress(CorruptBlock, StoreReadError):
+        try:
             budget = self.budget
             if budget is None or budgets.stored_bytes(self.files) <= budget:
                 return
             with self.files.lock.alone():
-                eviction = budgets.plan(self.files, self._uses, budget, [block_id, *(self._held or ())])
+                if self._held is None:
+                    budgets.sweep_unneeded(self.files, self._cannot_remove)
+                eviction, stuck = self._plan(budget, block_ids), set[str]()
                 if eviction.fits or not created:
-                    self._carry_out(eviction)
-                    return
-                without = budgets.plan(self.files, self._uses, budget)
-                budgets.take_away(self.files, [block_id])
-            raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
+                    if self._held is None:
+                        eviction, stuck = self._make_room(budget, block_ids)
+                    if eviction.fits or not created:
+                        return
+                without = self._plan(budget, sorted(stuck))
+        except StoreReadError as error:  # others stay in the store, or it cannot be looked at
+            self.tell_once(error, "The block is stored, and the store may be over its budget: run `agentkv gc`.")
+            return
+        raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
 
-    def _carry_out(self, eviction: Eviction) -> None:
-        budgets.evict(self.files, self._uses, eviction)
-        for victim in eviction.victims:
-            self.cache.drop(victim.block_id)
-        self.evicted += eviction.victims
+    def _cannot_remove(self, error: StoreError) -> None:
+        self.tell_once(error, "It cannot be removed, so others go for the budget in its place; check its permissions.")
+
+    def _plan(self, budget: int, protected: Sequence[str]) -> Eviction:
+        swept = self._held is None and self.files.lock.is_alone
+        return budgets.plan(self.files, self._uses, budget, protected, swept=swept, on_error=self._pass_over)
+
+    def _make_room(self, budget: int, protected: Sequence[str]) -> tuple[Eviction, set[str]]:
+        """Evict until the budget holds, passing over what cannot be removed; what went, and which cannot go."""
+        budgets.sweep_unneeded(self.files, self._cannot_remove)
+        stuck, gone, stored = set[str](), list[Victim](), None
+        while True:
+            eviction = self._plan(budget, [*protected, *stuck])
+            stored = eviction.stored if stored is None else stored
+            if not eviction.victims:
+                break
+            refused = budgets.evict(self.files, self._uses, eviction, self._cannot_remove)
+            went = [victim for victim in eviction.victims if victim.block_id not in refused]
+            for victim in went:
+                self.cache.drop(victim.block_id)
+            gone, stuck = gone + went, stuck | refused
+        self.evicted += gone
+        return Eviction(tuple(gone), stored, budget, eviction.kept), stuck
 
     def used(self, block_id: str) -> None:
         """Note that a block was grafted."""

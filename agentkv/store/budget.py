@@ -5,7 +5,8 @@ needs. A block holds its parents' segments too, so its parents could go before i
 long as it does. But for one kind: a block without a name, behind another, that holds state which no other block holds
 (an older checkpoint of a conversation, on a model with a sliding window or a recurrent state) goes when its turn
 comes, and leaves its ids to those behind it. Never goes: a pinned block, a parent of one, and what a deposit under way
-has just added. With a block go the names that point at it.
+has just added. With a block go the names that point at it. What cannot be read or removed is told and passed over for
+the next candidate; it counts as kept, as do unfinished files and the quarantine.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from agentkv import fsio
 from agentkv.errors import StoreError, StoreFull
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
-from agentkv.store.format import Summary, encode_ancestor, name_key
+from agentkv.store.findings import tree_bytes
+from agentkv.store.format import Summary, encode_ancestor, encode_name, name_key
+from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.uses import Use, Uses
 
 
@@ -57,60 +62,154 @@ class Eviction:
         return self.left <= self.budget
 
 
+OnError = Callable[[StoreError], None]
+"""Is told what cannot be read or removed, and passed over for that."""
+
+
 def stored_bytes(files: StoreFiles) -> int:
-    """Bytes of all segments, manifests and ids of evicted parents: what a budget bounds."""
+    """What a budget bounds: bytes of segments, manifests, ids of evicted parents, unfinished files, the quarantine."""
     folders = (files.manifests.sizes(), files.ancestors.sizes(), files.segments.all())
-    return sum(n_bytes for folder in folders for _, n_bytes in folder)
+    return sum(n_bytes for folder in folders for _, n_bytes in folder) + _aside_bytes(files)
 
 
-def plan(files: StoreFiles, uses: Uses, budget: int, protected: Collection[str] = ()) -> Eviction:
-    """What would go. Raises CorruptBlock, StoreReadError: a store that cannot be read whole is not evicted from."""
-    return _Plan(files, uses, protected).until(budget)
+def _aside_bytes(files: StoreFiles) -> int:
+    """Bytes that no eviction frees: unfinished files and the quarantine."""
+    return tree_bytes(files.temporaries) + tree_bytes(files.quarantine)
 
 
-def evict(files: StoreFiles, uses: Uses, eviction: Eviction) -> None:
-    """Carry a plan out; the caller holds the lock alone since it was made. A crash leaves whole blocks only."""
-    gone = [victim.block_id for victim in eviction.victims]
-    take_away(files, gone)
-    uses.forget(gone)
+def plan(
+    files: StoreFiles,
+    uses: Uses,
+    budget: int,
+    protected: Collection[str] = (),
+    *,
+    swept: bool = False,
+    on_error: OnError | None = None,
+) -> Eviction:
+    """What would go. ``swept``: what no block needs was to be removed before, so that what is left of it counts.
+
+    A block that cannot be read counts and stays. Raises CorruptBlock, StoreReadError where no ``on_error`` is told.
+    """
+    return _Plan(files, uses, protected, swept, on_error).until(budget)
 
 
-def take_away(files: StoreFiles, block_ids: Sequence[str]) -> None:
+def evict(files: StoreFiles, uses: Uses, eviction: Eviction, on_error: OnError | None = None) -> set[str]:
+    """Carry a plan out; the caller holds the lock alone since it was made. A crash leaves whole blocks only.
+
+    Which could not be removed.
+    """
+    stuck = take_away(files, [victim.block_id for victim in eviction.victims], on_error)
+    uses.forget(victim.block_id for victim in eviction.victims if victim.block_id not in stuck)
+    return stuck
+
+
+def sweep_unneeded(files: StoreFiles, on_error: OnError) -> None:
+    """Remove the segments and ids that no block needs, as far as that is known and they can be removed.
+
+    Where the caller is not alone in the store only their age would tell, and nothing is done.
+    """
+    if not files.lock.is_alone:
+        return
+    unread: list[StoreError] = []
+    needed = {digest for _, summary in files.summaries(unread.append) for digest in summary.segments}
+    if unread:
+        return
+    with _passed_over(on_error):
+        gc.sweep_ancestors(files)
+    for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
+        with _passed_over(on_error):
+            files.segments.remove(digest)
+
+
+@contextlib.contextmanager
+def _passed_over(on_error: OnError | None) -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        if on_error is None:
+            raise
+        on_error(error)
+
+
+def take_away(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | None = None) -> set[str]:
     """Remove blocks, in this order, with what no other needs; the caller holds the lock alone.
 
-    The ids of those that others stand behind stay.
+    The ids of those that others stand behind stay. What cannot be removed raises, or is told to ``on_error`` and passed
+    over: the ids of such blocks, which are whole and named as before.
     """
     intent = gc.Intent(files)
     if files.lock.is_alone:  # else a deposit may be about to use a segment, and only their age protects them
         with contextlib.suppress(StoreError):  # a full disk must not keep anybody from making room
             intent.declare({digest for block_id in block_ids for digest in _segments_of(files, block_id)})
     try:
-        parents = _parents(files)
-        children = Counter(parent for parent in parents.values() if parent)
-        for block_id in block_ids:
-            if children[block_id]:
-                if not _keep_ids(files, block_id):
-                    continue
-            elif (parent := parents.get(block_id)) is not None:
-                children[parent] -= 1
-            remove(files, block_id)
+        stuck = _remove_all(files, block_ids, on_error)
         if files.lock.is_alone:
-            gc.sweep_ancestors(files)
-            needed = files.referenced()
-            for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
-                files.segments.remove(digest)
+            if on_error is None:
+                gc.sweep_ancestors(files)
+                needed = files.referenced()
+                for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
+                    files.segments.remove(digest)
+            else:
+                sweep_unneeded(files, on_error)
+                _remove_segments(files, intent.digests, on_error)
     except BaseException:
         with contextlib.suppress(StoreError):  # what is half gone goes now, or the intent stays for the next to come
             gc.remove_unneeded(files, intent.digests)
             intent.forget()
         raise
     intent.forget()
+    return stuck
 
 
-def _parents(files: StoreFiles) -> dict[str, str | None]:
+def _remove_all(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | None) -> set[str]:
+    """Remove manifests with names and marks; which could not be."""
+    parents = _parents(files, on_error)
+    children = Counter(parent for parent in parents.values() if parent)
+    stuck = set[str]()
+    for block_id in block_ids:
+        stuck.add(block_id)
+        with _passed_over(on_error):
+            if children[block_id] and not _keep_ids(files, block_id):
+                continue
+            _remove_or_leave(files, block_id)
+            stuck.discard(block_id)
+            if not children[block_id] and (parent := parents.get(block_id)) is not None:
+                children[parent] -= 1
+    return stuck
+
+
+def _remove_or_leave(files: StoreFiles, block_id: str) -> None:
+    """Remove a block, or raise with its names and marks as they were."""
+    names = [named for named in files.names.all(on_error=lambda _: None) if named.block_id == block_id]
+    marks: list[tuple[RecordFiles[Any], bytes]] = []
+    for folder in (files.pins, files.imports):
+        data = fsio.read_regular(folder.path(block_id), files.limits.name_bytes)
+        if data is not None:
+            marks.append((folder, data))
+    try:
+        remove(files, block_id)
+    except StoreError:
+        with contextlib.suppress(StoreError):
+            for named in names:
+                key = name_key(named.kind, named.name, named.fingerprint_id)
+                files.names.write(key, encode_name(named, files.limits))
+            for folder, data in marks:
+                folder.write(block_id, data)
+        raise
+
+
+def _remove_segments(files: StoreFiles, digests: Collection[str], on_error: OnError) -> None:
+    """Remove those of these segments that no block needs that can be read."""
+    needed = {digest for _, summary in files.summaries(lambda _: None) for digest in summary.segments}
+    for digest in set(digests) - needed:
+        with _passed_over(on_error):
+            files.segments.remove(digest)
+
+
+def _parents(files: StoreFiles, on_error: OnError | None = None) -> dict[str, str | None]:
     """The parent of every block, and of those of which only the ids are left."""
-    found = {item.block_id: item.parent_id for item in files.ancestors.all()}
-    return found | {block_id: summary.parent_id for block_id, summary in files.summaries()}
+    found = {item.block_id: item.parent_id for item in files.ancestors.all(on_error)}
+    return found | {block_id: summary.parent_id for block_id, summary in files.summaries(on_error)}
 
 
 def _keep_ids(files: StoreFiles, block_id: str) -> bool:
@@ -136,21 +235,25 @@ def remove(files: StoreFiles, block_id: str) -> bool:
             files.names.remove(name_key(named.kind, named.name, named.fingerprint_id))
     files.pins.remove(block_id)
     files.imports.remove(block_id)
+    files.refused.remove(block_id)
     return files.manifests.remove(block_id)
 
 
 class _Plan:
-    def __init__(self, files: StoreFiles, uses: Uses, protected: Collection[str]) -> None:
+    def __init__(
+        self, files: StoreFiles, uses: Uses, protected: Collection[str], swept: bool, on_error: OnError | None
+    ) -> None:
         self._files = files
-        self._blocks: dict[str, Summary] = dict(files.summaries())
+        self._blocks: dict[str, Summary] = dict(files.summaries(on_error))
         self._sizes = dict(files.segments.all())
         self._ancestors = dict(files.ancestors.sizes())
-        self._parents = _parents(files)
+        self._parents = _parents(files, on_error)
         self._users = Counter(digest for block in self._blocks.values() for digest in block.segments)
         self._names: dict[str, list[str]] = {}
         for named in files.names.all(on_error=lambda _: None):
             self._names.setdefault(named.block_id, []).append(named.name)
         noted = uses.all()
+        self._others = self._bytes_of_others(swept)
         self._uses = {block_id: noted.get(block_id, Use(0, 0.0)) for block_id in self._blocks}
         self._deposited = {block_id: files.manifests.written_at(block_id) for block_id in self._blocks}
         self._pinned = self._with_parents(files.pins.digests()) | set(protected)
@@ -165,8 +268,8 @@ class _Plan:
                 self._release(block_id)
 
     def until(self, budget: int) -> Eviction:
-        # What no block needs does not count: it goes before any block does.
-        ids = sum(self._ancestors.values())
+        # What no block needs does not count unless it could not be removed: it goes before any block does.
+        ids = sum(self._ancestors.values()) + self._others
         stored = self._bytes_of(self._blocks) + ids
         kept = self._bytes_of(self._kept) + ids
         left, victims = stored, list[Victim]()
@@ -184,6 +287,14 @@ class _Plan:
             if not heap:  # what was shared by two has become the state of one
                 heap = self._candidates()
         return Eviction(tuple(victims), stored, budget, kept)
+
+    def _bytes_of_others(self, swept: bool) -> int:
+        """What stays whatever goes: unfinished files, the quarantine, blocks that cannot be read."""
+        unread = {block_id: size for block_id, size in self._files.manifests.sizes() if block_id not in self._blocks}
+        total = _aside_bytes(self._files) + sum(unread.values())
+        if unread or swept:
+            total += sum(size for digest, size in self._sizes.items() if digest not in self._users)
+        return total
 
     def _candidates(self) -> list[tuple[float, str]]:
         heap = [(self._last(block_id), block_id) for block_id in self._blocks if self._may_go(block_id)]
@@ -215,8 +326,10 @@ class _Plan:
         return freed
 
     def _ids_bytes(self, block_id: str) -> int:
-        ancestor = self._files.ancestor_of(block_id)
-        return len(encode_ancestor(ancestor)) if ancestor else 0
+        with contextlib.suppress(StoreError):
+            ancestor = self._files.ancestor_of(block_id)
+            return len(encode_ancestor(ancestor)) if ancestor else 0
+        return 0
 
     def _may_go(self, block_id: str) -> bool:
         if block_id in self._gone or block_id in self._pinned:

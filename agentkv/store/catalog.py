@@ -9,6 +9,7 @@ other programs change. One object may be used by many threads; after a fork the 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,14 @@ from agentkv import sqlitefiles
 from agentkv.errors import (
     CorruptBlock,
     MissingSegment,
+    OverBudget,
     StoreError,
+    StoreReadError,
     UnknownBlock,
     UsageError,
 )
 from agentkv.notices import warn
-from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SegmentRef, SelfTest
+from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef, SelfTest
 from agentkv.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
@@ -38,7 +41,8 @@ from agentkv.store.deposit import Deposit, Source, distinct, write_name
 from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
-from agentkv.store.marker import locate, open_root, require_marker
+from agentkv.store.marker import MARKER, locate, open_root, require_marker
+from agentkv.store.marks import Marked, require_digest
 from agentkv.store.repair import Repaired
 from agentkv.store.segments import FileSegmentStore, SegmentStore
 from agentkv.store.turnlog import TurnLog
@@ -74,7 +78,7 @@ class Sizes:
         return self.own_stored + self.shared_stored
 
 
-class BlockStore(Shared, Bounded):
+class BlockStore(Shared, Bounded, Marked):
     """Blocks in a directory. A miss is a return value; a fault is a StoreError.
 
     ``codec`` (``planes``, ``zstd``, ``raw``) and ``level`` (1 to 19) are for new segments. ``verify`` is
@@ -118,6 +122,7 @@ class BlockStore(Shared, Bounded):
         self.files = StoreFiles(self.root, self.segments, self.limits)
         self._manifests, self._names = self.files.manifests, self.files.names
         self._uses = Uses(self.root / USES)
+        self._refused, self._told, self._is_blind = {}, set[str](), False
         self._bind(budget_bytes)
         self._workers = Workers()
         gc.recover(self.files)
@@ -144,12 +149,12 @@ class BlockStore(Shared, Bounded):
 
     def exists(self, block_id: str) -> bool:
         """Whether there is a manifest whose seal holds: much quicker than reading it. Raises CorruptBlock."""
-        _require_digest(block_id)
+        require_digest(block_id)
         return self.files.summary(block_id) is not None
 
     def manifest(self, block_id: str) -> Manifest | None:
         """The block's manifest, or None. Raises CorruptBlock, StoreReadError."""
-        _require_digest(block_id)
+        require_digest(block_id)
         return self._manifests.read(block_id)
 
     def put(
@@ -168,13 +173,20 @@ class BlockStore(Shared, Bounded):
         """
         require_marker(self.root)
         data = self._encoded(manifest)
-        deposit = Deposit(self.files, self._workers)
-        created = deposit.run(manifest, data, segments, replace=replace, ancestors=ancestors)
+        is_new = not self._manifests.path(manifest.block_id).exists()
         if self._held is not None:
             self._held.append(manifest.block_id)
-            if created:
+            if is_new:  # also if it raises: the manifest may be there by then
                 self._created.append(manifest.block_id)
-        self._keep_to_budget(manifest.block_id, created)
+        deposit = Deposit(self.files, self._workers)
+        created = deposit.run(manifest, data, segments, replace=replace, ancestors=ancestors)
+        try:
+            self._keep_to_budget(self._held or [manifest.block_id], created and is_new)
+        except OverBudget:
+            if self._held is None:
+                with self.files.lock.alone():
+                    budgets.take_away(self.files, [manifest.block_id], self._pass_over)
+            raise
         return created
 
     def ancestor(self, block_id: str) -> Ancestor | None:
@@ -182,7 +194,7 @@ class BlockStore(Shared, Bounded):
 
         Raises CorruptBlock, StoreReadError.
         """
-        _require_digest(block_id)
+        require_digest(block_id)
         return self.files.ancestor_of(block_id)
 
     def read(self, manifest: Manifest, sink: Sink, *, deep: bool = False) -> None:
@@ -226,6 +238,7 @@ class BlockStore(Shared, Bounded):
             reason = self._parent_fault(manifest)
             if reason is not None:
                 raise CorruptBlock(f"manifest {block_id[:12]}", self._manifests.path(block_id), reason)
+            self.require_not_refused(manifest)
 
             def one(ref: SegmentRef) -> None:
                 if not self.segments.check(ref, deep=deep):
@@ -251,7 +264,24 @@ class BlockStore(Shared, Bounded):
     def version(self) -> tuple[object, ...] | None:
         """Another value whenever a block or name is added, replaced or removed; None if one was a moment ago."""
         parts = (self._manifests.version(), self._names.version())
-        return None if None in parts else parts
+        is_blind, self._is_blind = self._is_blind, False  # what could not be read then may be readable now
+        return None if None in parts or is_blind else parts
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the whole store was removed under this object; the next deposit makes it again."""
+        return not any(os.path.lexists(self.root / name) for name in (MARKER, self._manifests.root, self._names.root))
+
+    def tell_once(self, error: StoreError, remedy: str = "`agentkv check` lists it.") -> None:
+        """Warn, once for this object and place, of something that is passed over."""
+        place = str(getattr(error, "path", None) or error.message)
+        if place not in self._told:
+            self._told.add(place)
+            warn(f"passed over: {error.message} {remedy}")
+
+    def _pass_over(self, error: StoreError) -> None:
+        self._is_blind |= isinstance(error, StoreReadError)
+        self.tell_once(error)
 
     def block_ids(self) -> Iterator[str]:
         """The ids of all committed blocks, sorted; nothing is opened."""
@@ -278,7 +308,7 @@ class BlockStore(Shared, Bounded):
         The ids of those that other blocks stand behind stay, so that these can still be used.
         """
         for block_id in block_ids:
-            _require_digest(block_id)
+            require_digest(block_id)
         with self.files.lock.alone():
             budgets.take_away(self.files, block_ids)
         self._uses.forget(block_ids)
@@ -290,7 +320,7 @@ class BlockStore(Shared, Bounded):
 
         Its children stay and cannot be used any more: remove them too. Segments go with :meth:`collect`.
         """
-        _require_digest(block_id)
+        require_digest(block_id)
         with self.files.lock.alone():
             removed = budgets.remove(self.files, block_id)
         self._uses.forget([block_id])
@@ -320,52 +350,15 @@ class BlockStore(Shared, Bounded):
         done = repairs.repair(self.files, report)
         for block in done.blocks:
             self.cache.drop(block.block_id)
+            self._refused.pop(block.block_id, None)
         self._uses.forget([block.block_id for block in done.blocks])
         return done
-
-    # --- marks ---
-
-    def pin(self, block_id: str) -> bool:
-        """Keep a block, and its parents, from eviction; False if it was pinned. Raises UnknownBlock."""
-        with self.files.lock.shared():
-            if self.manifest(block_id) is None:
-                raise UnknownBlock(block_id)
-            if self.files.pins.read(block_id) is not None:
-                return False
-            self.files.pins.write(block_id, formats.encode_mark(Pin(block_id=block_id)))
-            return True
-
-    def unpin(self, block_id: str) -> bool:
-        """Let eviction have it again; False if it was not pinned."""
-        _require_digest(block_id)
-        return self.files.pins.remove(block_id)
-
-    def pinned(self) -> set[str]:
-        """The ids of pinned blocks."""
-        return set(self.files.pins.digests())
-
-    def set_import(self, record: Import) -> None:
-        """Record which pack a block came from. Raises UnknownBlock."""
-        with self.files.lock.shared():
-            if self.manifest(record.block_id) is None:
-                raise UnknownBlock(record.block_id)
-            self.files.imports.write(record.block_id, formats.encode_mark(record))
-
-    def forget_import(self, block_id: str) -> bool:
-        """Drop that record: the block was computed here. False if there was none."""
-        _require_digest(block_id)
-        return self.files.imports.remove(block_id)
-
-    def imported(self, block_id: str) -> Import | None:
-        """Which pack the block came from; None if it was deposited here."""
-        _require_digest(block_id)
-        return self.files.imports.read(block_id)
 
     # --- what a configuration was seen to do ---
 
     def selftest(self, fingerprint_id: str) -> SelfTest | None:
         """The recorded self-test of a configuration; a damaged record counts as none."""
-        _require_digest(fingerprint_id)
+        require_digest(fingerprint_id)
         return self.files.selftests.sound(fingerprint_id)
 
     def set_selftest(self, test: SelfTest) -> None:
@@ -382,7 +375,7 @@ class BlockStore(Shared, Bounded):
 
     def text(self, sha256: str) -> str | None:
         """The text of that digest, or None. Raises CorruptBlock, StoreReadError."""
-        _require_digest(sha256)
+        require_digest(sha256)
         return self.files.texts.read(sha256)
 
     # --- names ---
@@ -412,11 +405,12 @@ class BlockStore(Shared, Bounded):
     ) -> list[NamedBlock]:
         """All names of a kind and a fingerprint (None: of any), sorted by kind, name, fingerprint.
 
-        A damaged file raises, or is told to ``on_error`` and left out: one bad name need not hide the others.
+        A damaged file is left out, since one bad name need not hide the others: it is told to ``on_error``, else once
+        as a warning. Raises StoreReadError if the folder of names cannot be looked at.
         """
         found = [
             named
-            for named in self._names.all(on_error)
+            for named in self._names.all(on_error or self._pass_over)
             if kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id)
         ]
         return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
@@ -438,7 +432,7 @@ class BlockStore(Shared, Bounded):
         return data
 
     def _sound(self, block_id: str) -> Manifest | None:
-        _require_digest(block_id)
+        require_digest(block_id)
         return self._manifests.sound(block_id)
 
     def _parent_fault(self, manifest: Manifest) -> str | None:
@@ -464,8 +458,3 @@ def _name_key(kind: str, name: str, fingerprint_id: str) -> str:
         return formats.name_key(kind, name, fingerprint_id)
     except TypeError as error:
         raise UsageError(f"{name!r} cannot be a name: {error}") from error
-
-
-def _require_digest(block_id: str) -> None:
-    if not formats.is_digest(block_id):
-        raise UsageError(f"{block_id!r} is no block id (64 hex digits); resolve() takes shorter ones")

@@ -38,13 +38,14 @@ from agentkv.store.findings import (
     lacks_text,
     mismatch,
     record_fault,
+    refusal_of,
     segment_fault,
     tree_bytes,
 )
-from agentkv.store.gc import UNLOCKED_AGE_S, needless_ancestors
+from agentkv.store.gc import UNLOCKED_AGE_S, is_leftover, needless_ancestors
 from agentkv.store.listing import Entry, Listing
 from agentkv.store.lock import GATE, LOCK
-from agentkv.store.marker import MARKER
+from agentkv.store.marker import MARKER, marker_fault
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import FileSegmentStore
 from agentkv.store.uses import USES
@@ -146,6 +147,10 @@ class _Check:
                 return
             manifest = loaded[0]
             self._blocks[block_id] = Link.of(*loaded)
+            reason = refusal_of(self._files, block_id)
+            if reason is not None:
+                reason = f"it could not be restored when it was asked for: {reason}"
+                self._note(Kind.CORRUPT, self._files.manifests.path(block_id), reason, loaded[1][2], [block_id])
             refs = distinct(manifest)
             new = [ref for ref in refs if _key(ref) not in self._sound and _key(ref) not in self._bad]
             self._workers.each(self._segment, new)
@@ -225,6 +230,7 @@ class _Check:
     def _marks(self) -> None:
         marks: list[tuple[RecordFiles[Any], bool, str]]
         marks = [(self._files.pins, False, "pinned"), (self._files.imports, True, "imported")]
+        marks.append((self._files.refused, False, "refused"))
         for folder, sharded, what in marks:
             for entry in self._entries(folder, sharded=sharded):
                 with self._files.lock.shared():
@@ -282,7 +288,12 @@ class _Check:
         files = self._files
         folders = {files.temporaries, files.quarantine, files.root / "segments"}
         folders |= {folder.root for folder in (files.manifests, files.names, files.texts, files.pins, files.imports)}
-        folders |= {files.ancestors.root, files.selftests.root}
+        with contextlib.suppress(StoreError):  # who cannot read the marker has not opened the store
+            reason = marker_fault(files.root)
+            if reason is not None:
+                kind = Kind.CORRUPT if (files.root / MARKER).exists() else Kind.MISSING
+                self._note(kind, files.root / MARKER, f"{reason}; the records around it are a store's")
+        folders |= {files.ancestors.root, files.selftests.root, files.refused.root}
         logs = {files.root / DECISIONS, files.root / ROUTER, files.root / TURNS}
         for path, info in self._listing.entries(files.root):
             if path in logs and stat.S_ISDIR(info.st_mode):
@@ -295,7 +306,7 @@ class _Check:
             if annex is not None and stat.S_ISDIR(info.st_mode):
                 self._of_annex(annex)
                 continue
-            temporary = path.suffix == fsio.TEMP_SUFFIX and stat.S_ISREG(info.st_mode)
+            temporary = fsio.is_temporary(path) and stat.S_ISREG(info.st_mode)
             if path in folders or path.name in {MARKER, LOCK, GATE, SETTINGS} or temporary:
                 continue
             if path.name not in _USES_FILES or not stat.S_ISREG(info.st_mode):
@@ -368,11 +379,9 @@ class _Check:
 
     def _temporaries(self, directory: Path, min_age_s: float) -> None:
         for path, info in self._listing.entries(directory):
-            if not stat.S_ISREG(info.st_mode):
+            if not stat.S_ISREG(info.st_mode) or not is_leftover(path):
                 if directory == self._files.temporaries:
                     self._listing.foreign(path)
-            elif directory == self._files.root and path.suffix != fsio.TEMP_SUFFIX:
-                continue
             elif info.st_mtime <= time.time() - min_age_s:
                 self._note(Kind.STALE_TEMP, path, "left by a write that did not end", info.st_size)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentkv import fsio
-from agentkv.errors import CorruptBlock, UsageError
-from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, SelfTest, StoreSettings
+from agentkv.errors import CorruptBlock, StoreError, UsageError
+from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, Refused, SelfTest, StoreSettings
 from agentkv.store import format as formats
 from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.lock import StoreLock
@@ -64,6 +64,13 @@ class StoreFiles:
         self.imports: RecordFiles[Import] = folder(
             "imports", "import", lambda data, name: formats.decode_mark(Import, data, name), name_bytes
         )
+        self.refused: RecordFiles[Refused] = folder(
+            "refused",
+            "refusal",
+            lambda data, name: formats.decode_mark(Refused, data, name),
+            name_bytes,
+            sharded=False,
+        )
         self.ancestors: RecordFiles[Ancestor] = folder(
             "ancestors", "ancestor", lambda data, name: formats.decode_ancestor(data, name, limits), manifest_bytes
         )
@@ -75,10 +82,16 @@ class StoreFiles:
         """What counting needs of a block, much quicker than its manifest; None if there is none."""
         return self._summaries.read(block_id)
 
-    def summaries(self) -> Iterator[tuple[str, Summary]]:
-        """Every block's id and summary, by id. Raises CorruptBlock, StoreReadError: nothing may go unseen here."""
+    def summaries(self, on_error: Callable[[StoreError], None] | None = None) -> Iterator[tuple[str, Summary]]:
+        """Every block's id and summary, by id. One that cannot be read raises, or is told to ``on_error``."""
         for block_id in self.manifests.digests():
-            summary = self.summary(block_id)
+            try:
+                summary = self.summary(block_id)
+            except StoreError as error:
+                if on_error is None:
+                    raise
+                on_error(error)
+                continue
             if summary is not None:
                 yield block_id, summary
 

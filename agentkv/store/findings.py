@@ -6,6 +6,7 @@ nothing about the bytes: *unreadable*, never *corrupt*.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -142,6 +143,15 @@ def lacks_text(files: StoreFiles, name_key: str, text_sha256: str) -> bool:
     if loaded is None or loaded[0].source_sha256 != text_sha256 or files.texts.stored_bytes(text_sha256) is not None:
         return False
     return files.imports.stored_bytes(loaded[0].block_id) is None
+
+
+def refusal_of(files: StoreFiles, block_id: str) -> str | None:
+    """Why a block whose files are whole could not be restored, if that is on record for the state that it has now."""
+    with contextlib.suppress(StoreError):
+        record, manifest = files.refused.read(block_id), files.manifests.read(block_id)
+        if record is not None and manifest is not None and record.state_sha256 == manifest.state_sha256:
+            return record.reason
+    return None
 
 
 def fault_of(error: StoreError, path: Path) -> Fault:

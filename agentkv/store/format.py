@@ -25,6 +25,7 @@ from agentkv.records import (
     NamedBlock,
     Pin,
     Record,
+    Refused,
     SegmentRef,
     SelfTest,
     StoreSettings,
@@ -40,6 +41,7 @@ NAME_MAGIC = "agentkv-name 1"
 TEXT_MAGIC = "agentkv-text 1"
 PIN_MAGIC = "agentkv-pin 1"
 IMPORT_MAGIC = "agentkv-import 1"
+REFUSED_MAGIC = "agentkv-refused 1"
 SETTINGS_MAGIC = "agentkv-settings 1"
 ANCESTOR_MAGIC = "agentkv-ancestor 1"
 SELFTEST_MAGIC = "agentkv-selftest 1"
@@ -289,8 +291,8 @@ def decode_entry(data: bytes, key: str, seq: int, limits: Limits) -> ThreadEntry
     return entry
 
 
-def encode_mark(mark: Pin | Import | StoreSettings) -> bytes:
-    """The bytes of a pin, an import or the settings."""
+def encode_mark(mark: Pin | Import | Refused | StoreSettings) -> bytes:
+    """The bytes of a pin, an import, a refusal or the settings."""
     return encode_record(_MARKS[type(mark)], mark)
 
 
@@ -303,7 +305,12 @@ def decode_mark(kind: type[R], data: bytes, name: str | None = None) -> R:
     return mark
 
 
-_MARKS: dict[type[Record], str] = {Pin: PIN_MAGIC, Import: IMPORT_MAGIC, StoreSettings: SETTINGS_MAGIC}
+_MARKS: dict[type[Record], str] = {
+    Pin: PIN_MAGIC,
+    Import: IMPORT_MAGIC,
+    Refused: REFUSED_MAGIC,
+    StoreSettings: SETTINGS_MAGIC,
+}
 
 
 def encode_intent(digests: Iterable[str]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Collection, Iterable
@@ -22,6 +23,7 @@ from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed
 
 INTENT_SUFFIX = ".intent"
+_INTENT = re.compile(r"\d{1,10}\.[0-9a-f]{12}\.intent")
 _ROLL_BACK_WAIT_S = 5.0
 _INTENT_BYTES = 8 << 20
 UNLOCKED_AGE_S = 3600.0
@@ -114,6 +116,11 @@ def sweep_ancestors(files: StoreFiles, min_age_s: float = 0.0, *, dry_run: bool 
     return count, freed
 
 
+def is_leftover(path: Path) -> bool:
+    """Whether a file is called as unfinished writes and intents of deposits are."""
+    return fsio.is_temporary(path) or _INTENT.fullmatch(path.name) is not None
+
+
 def recover(files: StoreFiles) -> None:
     """What the first one to open a store after a crash does: nothing half-written stays. Never waits, never raises."""
     with contextlib.suppress(StoreError):
@@ -138,8 +145,9 @@ def collect(files: StoreFiles, min_age_s: float | None, *, dry_run: bool = False
 
 
 def _temporaries(files: StoreFiles, min_age_s: float = 0.0) -> list[tuple[Path, int]]:
+    """What writes and deposits have left in the folder for it; what is called otherwise is somebody else's."""
     fsio.refuse_links(files.root, files.temporaries / "x")
-    return list(fsio.files_in(files.temporaries, min_age_s))
+    return [found for found in fsio.files_in(files.temporaries, min_age_s) if is_leftover(found[0])]
 
 
 def _clear_temporaries(files: StoreFiles) -> None:
@@ -189,7 +197,7 @@ def _sweep_temporaries(files: StoreFiles, min_age_s: float, dry_run: bool) -> tu
     found = _temporaries(files, min_age_s)
     # The marker's own, from before there was a folder for them or a lock: only age says that it is left over.
     marker = fsio.files_in(files.root, max(min_age_s, UNLOCKED_AGE_S))
-    found += [item for item in marker if item[0].suffix == fsio.TEMP_SUFFIX]
+    found += [item for item in marker if fsio.is_temporary(item[0])]
     if not dry_run:
         for path, _ in found:
             fsio.remove_file(path)
@@ -197,9 +205,9 @@ def _sweep_temporaries(files: StoreFiles, min_age_s: float, dry_run: bool) -> tu
 
 
 def _drop_marks(files: StoreFiles) -> None:
-    """Pins and import records of blocks that are gone."""
+    """Pins, import records and refusals of blocks that are gone."""
     there = set(files.manifests.digests())
-    for folder in (files.pins, files.imports):
+    for folder in (files.pins, files.imports, files.refused):
         for block_id in list(folder.digests()):
             if block_id not in there:
                 folder.remove(block_id)

@@ -28,7 +28,7 @@ _SLACK_BYTES = 1 << 20
 class LineLog:
     """The log called ``stem`` in ``folder``, made when the first line is written.
 
-    ``within``: a directory above it, between which and the log no link is followed.
+    ``within``: a directory above it, between which and the log no link is followed; a log does not make it.
     ``lost`` counts lines that could not be written, because the file system would not or another process held the log
     for ``wait_s`` seconds; ``reason`` says why the last one was not.
     """
@@ -85,6 +85,8 @@ class LineLog:
 
     def _lock_path(self) -> Path:
         self._refuse_links()
+        if self._within is not None and not self._within.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._within))
         fsio.make_directory(self.folder)
         return self.folder / f"{self._stem}.lock"
 

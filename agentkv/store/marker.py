@@ -1,19 +1,37 @@
 """What makes a directory a store: the file ``agentkv-store.json``.
 
-Knows nothing of blocks. Creates a store only in a new or empty directory, so that a mistyped path never fills
-somebody's folder, and writes nothing into one that exists: a read-only store opens.
+Knows of records only how each kind begins, by which a store is known whose marker is damaged. Creates a store only in a
+new or empty directory, so that a mistyped path never fills somebody's folder, and writes nothing into one that exists:
+a read-only store opens.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from pathlib import Path
 
 from agentkv import fsio
 from agentkv.errors import StoreFormatError, StoreReadError, StoreUnusable
+from agentkv.notices import warn
+from agentkv.store import format as formats
 from agentkv.store.format import KNOWN_FORMATS, decode_marker, encode_marker
+from agentkv.store.lock import GATE, LOCK
 
 MARKER = "agentkv-store.json"
 _MARKER_LIMIT = 4096
+_LOOKED_AT = 64
+_BEGINNINGS = {
+    "segments": formats.SEGMENT_MAGIC + formats.SEGMENT_VERSION.to_bytes(2, "little"),
+    "manifests": f"{formats.MANIFEST_MAGIC} ".encode(),
+    "names": f"{formats.NAME_MAGIC} ".encode(),
+    "texts": f"{formats.TEXT_MAGIC} ".encode(),
+    "ancestors": f"{formats.ANCESTOR_MAGIC} ".encode(),
+    "selftests": f"{formats.SELFTEST_MAGIC} ".encode(),
+    "pins": f"{formats.PIN_MAGIC} ".encode(),
+    "threads": f"{formats.THREAD_MAGIC} ".encode(),
+}
+"""How the files of each folder begin in store format 1."""
 
 
 def locate(root: Path | str) -> Path:
@@ -40,9 +58,37 @@ def open_root(root: Path, *, create: bool) -> None:
 
 
 def require_marker(root: Path) -> None:
-    """Raise StoreUnusable if ``root`` is no store any more: what is written there would never be found again."""
-    if not (root / MARKER).exists():
-        raise StoreUnusable(root, "it was removed or replaced while it was open. Open it again.")
+    """Make the store again, with a warning, if its folder was removed or emptied while it was open.
+
+    Raises StoreUnusable if something else is there now: what is written there would never be found again.
+    """
+    if (root / MARKER).exists() or marker_fault(root) is not None:
+        return
+    open_root(root, create=True)
+    warn(f"the store {root} was removed while it was open; it was made again, and what it held is gone")
+
+
+def marker_fault(root: Path) -> str | None:
+    """Why the marker is not what it should be although this is a store; None if it is, or if this is no store.
+
+    A damaged or missing one says nothing of the format, but the records that stand around it do. Raises
+    StoreReadError, StoreFormatError.
+    """
+    data = fsio.read_regular(root / MARKER, _MARKER_LIMIT)
+    if data is not None:
+        found = decode_marker(data)
+        if type(found) is int and found in KNOWN_FORMATS:
+            return None
+        if found is not None:
+            raise StoreFormatError(root / MARKER, found, KNOWN_FORMATS)
+    if not _stands_around(root):
+        return None
+    return "it is not there" if data is None else "it is not the bytes that mark a store"
+
+
+def mend_marker(root: Path) -> None:
+    """Write the marker of a store whose records say which format it has. Raises StoreFull, StoreReadError."""
+    fsio.write_durably(root / MARKER, [encode_marker()])
 
 
 def _open(root: Path, create: bool) -> None:
@@ -62,6 +108,10 @@ def _open(root: Path, create: bool) -> None:
 
 def _has_marker(root: Path) -> bool:
     path = root / MARKER
+    fault = marker_fault(root)
+    if fault is not None:
+        warn(f"{path}: {fault}. Its records are those of a store, so it is used; `agentkv check --repair` mends it.")
+        return True
     data = fsio.read_regular(path, _MARKER_LIMIT)
     if data is None:
         return False
@@ -71,7 +121,20 @@ def _has_marker(root: Path) -> bool:
     return True
 
 
+def _stands_around(root: Path) -> bool:
+    """Whether there are records of the store format that this version writes."""
+    for folder, begin in _BEGINNINGS.items():
+        files = itertools.chain(root.glob(f"{folder}/??/*"), root.glob(f"{folder}/*"))
+        for path in itertools.islice(files, _LOOKED_AT):
+            with contextlib.suppress(StoreReadError), fsio.open_regular(path) as opened:
+                if opened is not None and opened[0].read(len(begin)) == begin:
+                    return True
+    return False
+
+
 def _foreign_entries(root: Path) -> bool:
+    """Whether something is in a directory that may become a store but what the making of one leaves."""
     if not root.exists():
         return False
-    return any(not entry.name.startswith(MARKER) for entry in root.iterdir())
+    own = (MARKER, LOCK, GATE)
+    return any(not entry.name.startswith(own) for entry in root.iterdir())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable
@@ -35,12 +36,16 @@ from agentkv.store.findings import (
     mismatch,
     other_kind_at,
     record_fault,
+    refusal_of,
     segment_fault,
     tree_bytes,
 )
 from agentkv.store.format import Summary, is_digest
+from agentkv.store.marker import MARKER, marker_fault, mend_marker
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import FileSegmentStore
+
+_LABEL = re.compile(r".+\.[0-9a-f]{12}", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -102,9 +107,10 @@ def empty_quarantine(files: StoreFiles) -> tuple[int, int]:
 
 
 def _in_quarantine(files: StoreFiles) -> list[Path]:
+    """What a repair has put there: what is called otherwise is somebody else's."""
     fsio.refuse_links(files.root, files.quarantine / "x")
     try:
-        return sorted(files.quarantine.iterdir())
+        return sorted(path for path in files.quarantine.iterdir() if _LABEL.fullmatch(path.name))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -127,7 +133,8 @@ class _Repair:
         lost = with_children({*users, *self._lost_manifests(), *self._lost_ids()}, self._children())
         lost = {block_id for block_id in lost if not is_absent(files, block_id)}
         names, name_files = self._lost_names(lost)
-        marks = [path for folder in (files.pins, files.imports) for path in self._lost_marks(folder, lost)]
+        of_blocks: list[RecordFiles[Any]] = [files.pins, files.imports, files.refused]
+        marks = [path for folder in of_blocks for path in self._lost_marks(folder, lost)]
         folders: list[RecordFiles[Any]] = [files.texts, files.ancestors, files.selftests]
         texts = [path for folder in folders for path in self._in(folder) if record_fault(folder, path.stem)]
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
@@ -135,6 +142,9 @@ class _Repair:
         # 2. damaged files: from here on a block that needs one lacks it
         beside = [*self._lost_databases(), *(path for annex in ANNEXES for path in self._lost_of(annex))]
         self._aside([*segments, *texts, *settings, *beside])
+        if files.root / MARKER in self._damaged and marker_fault(files.root) is not None:
+            self._aside([files.root / MARKER])
+            mend_marker(files.root)
         # 3. what points at lost blocks: a whole block that lost a name stays whole, the others stay damaged
         self._aside([*name_files, *marks])
         # 4. their manifests, children first: a child behind nothing would be damage again
@@ -215,6 +225,8 @@ class _Repair:
         fault = record_fault(folder, block_id)
         if fault is not None:
             return fault.kind is not Kind.UNREADABLE
+        if refusal_of(self._files, block_id) is not None:
+            return True
         block = self._ids(block_id)
         if block is None or block.parent_id is None:
             return False

@@ -20,6 +20,7 @@ import numpy as np
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, UsageError
 from agentkv.forks import OwnedLock
+from agentkv.ram import available_memory
 from agentkv.records import SegmentRef
 from agentkv.store import codec as codecs
 from agentkv.store.codec import Bytes, scratch
@@ -37,6 +38,8 @@ Data = fsio.Buffer | Bytes
 
 CODECS = {"raw": Codec.RAW, "zstd": Codec.ZSTD, "planes": Codec.PLANES}
 _SUFFIX = ".seg"
+_LARGE, _EXPANSION = 256 << 20, 1024
+"""Raw bytes from which on a segment's size is compared with its payload's, and how much larger it may be."""
 
 # Files whose trailer this process has checked; see fsio.is_settled for what is not entered.
 _verified: set[fsio.Identity] = set()
@@ -147,6 +150,7 @@ class FileSegmentStore:
             if segment is None:
                 return False
             if deep:
+                segment.require_room()
                 segment.decode(np.empty(ref.n_bytes, np.uint8), deep=True)
             else:
                 segment.verify()
@@ -156,6 +160,7 @@ class FileSegmentStore:
         with self._open(ref) as segment:
             if segment is None:
                 return None
+            segment.require_room()
             blank = segment.header.codec is Codec.ZEROS  # from the system, which gives zeros without writing them
             out = np.zeros(ref.n_bytes, np.uint8) if blank else np.empty(ref.n_bytes, np.uint8)
             segment.decode(out, deep=deep, blank=blank)
@@ -250,6 +255,15 @@ class _OpenSegment:
         self.header = read_header(bytes(head[:got]), ref, info.st_size)
         self.must_hash = always or fsio.identity_of(info) not in _verified
         self._file, self._head, self._identity = file, bytes(head), fsio.identity_of(info)
+
+    def require_room(self) -> None:
+        """Malformed if the raw length is more than the payload can hold, or than there is memory for."""
+        raw, stored = self.header.raw_bytes, self.header.stored_bytes
+        if raw > _LARGE + _EXPANSION * stored:
+            raise Malformed(f"{stored:,} bytes that would decode to {raw:,}: no model computes such")
+        there = available_memory() if raw > _LARGE else None
+        if there is not None and raw > there:
+            raise Malformed(f"it says that it decodes to {raw:,} bytes, and {there:,} are free")
 
     def decode(self, out: Bytes, *, deep: bool, blank: bool = False) -> None:
         """Fill ``out``, which has the raw length and, if ``blank``, only zeros.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from langchain_core.messages import SystemMessage
 
 from agentkv import AgentMemory
-from agentkv.errors import UnknownBlock
+from agentkv.errors import StoreError, UnknownBlock
 
 
 def holds_manual(memory: AgentMemory, other: AgentMemory, name: str) -> bool:
@@ -22,7 +22,13 @@ def holds_manual(memory: AgentMemory, other: AgentMemory, name: str) -> bool:
 def manual_text(memory: AgentMemory, name: str) -> str:
     """The text of a block, after those of the manuals that it is behind. Raises UnknownSkill, UnknownBlock."""
     names = {named.block_id: named for named in memory.names()}
-    links = memory.blocks.chain(memory.routing.manifest(name))
+    try:
+        links = memory.blocks.chain(memory.routing.manifest(name))
+    except StoreError:  # a state is not needed here: the text is, if it is kept
+        text = memory.routing.kept_text(memory.routing.named(name))
+        if text is None:
+            raise
+        return text.strip()
     texts = []
     for link in links:
         named = memory.routing.named(name) if link is links[-1] else names.get(link.block_id)

@@ -256,8 +256,8 @@ def test_a_look_tells_other_bytes_from_these(tmp_path: Path) -> None:
         store.put(made.manifest, made.segments)
         assert look(store, [made], [made.id]).half == []
         assert look(store, [made], [faults.NEW.id]).lost == [faults.NEW.id]
-        (store.root / "tmp" / "x.tmp").write_bytes(b"")
-        assert look(store, [made], []).leftovers == ["tmp/x.tmp"]
+        (store.root / "tmp" / "x.1.0123456789ab.tmp").write_bytes(b"")
+        assert look(store, [made], []).leftovers == ["tmp/x.1.0123456789ab.tmp"]
         segment = Path(store.segments.where(made.manifest.segments[0].sha256))
         data = segment.read_bytes()
         segment.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))

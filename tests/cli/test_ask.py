@@ -99,10 +99,16 @@ def test_an_unknown_skill_names_the_nearest(filled: Run) -> None:
     assert error_of(filled("ask", QUESTION, "--skill", "fee", "--json"))["near"] == ["fees"]
 
 
-def test_damage_is_found_before_it_is_used(filled: Run, store: Path) -> None:
+def test_a_damaged_block_is_read_instead_with_a_warning_and_a_deposit_mends_it(filled: Run, store: Path) -> None:
+    whole = record(filled("ask", QUESTION, "--skill", "fees", "--json"))
     damage(store, record(filled("show", "fees", "--json"))["block_id"])
-    result = filled("ask", QUESTION, "--skill", "fees")
-    assert (result.exit_code, result.stdout) == (42, "")
+    result = filled("ask", QUESTION, "--skill", "fees", "--json")
+    turn = record(result)
+    assert (turn["text"], turn["logits_sha256"]) == (whole["text"], whole["logits_sha256"])
+    assert turn["tokens"]["restored"] < whole["tokens"]["restored"]
+    assert "passed over" in turn["not_restored"]
+    assert "warning: a stored block could not be restored" in result.stderr
+    assert filled("check").exit_code == 47
     assert filled("ask", QUESTION, "--skill", "release").exit_code == 0
 
 

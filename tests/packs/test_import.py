@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +14,13 @@ from typing import Any
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.errors import IncompatibleFingerprint, OverBudget, UsageError
+from agentkv.errors import IncompatibleFingerprint, OverBudget, StoreError, UsageError
 from agentkv.packs import Trust, admit, create_pack, import_pack, open_pack, sources_of
 from agentkv.packs.errors import NameConflict, UntrustedPack
 from agentkv.packs.importing import plan_sources
 from agentkv.store.catalog import BlockStore
 from tests.store.blocks import FINGERPRINT, block, contents, named, temporaries
+from tests.store.faults import Fault, injected
 
 from .packing import TEXT, key, small_blocks, small_names, small_pack
 
@@ -263,3 +266,32 @@ def test_a_pack_over_the_budget_is_refused_before_anything_goes(tmp_path: Path) 
         assert {entry.name for entry in store.names()} >= {f"text-{k}" for k in range(4)}
         for entry in store.names():
             store.verify(entry.block_id)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_an_import_that_fails_half_way_leaves_the_store_as_it_was(
+    tmp_path: Path, pack: Path, trust: Trust, error: BaseException
+) -> None:
+    own, segments = block([100, 101])
+    template = tmp_path / "template"
+    with BlockStore(template) as store:
+        store.put(own, segments)
+        store.set_name(named(own, "returns"))
+        count = Fault(None, lambda: None)
+        shutil.copytree(template, tmp_path / "count")
+        with BlockStore(tmp_path / "count") as counted, injected(count):
+            import_pack(pack, counted, fingerprint=None, trust=trust, replace=True)
+    assert len(count.calls) > 40
+    for k in range(len(count.calls)):
+        root = shutil.copytree(template, tmp_path / str(k))
+
+        def fail() -> None:
+            raise error
+
+        with BlockStore(root) as store:
+            with injected(Fault(k, fail)), pytest.raises((StoreError, KeyboardInterrupt)):
+                import_pack(pack, store, fingerprint=None, trust=trust, replace=True)
+            left = {name: data for name, data in contents(root).items() if "lock" not in name}
+            before = {name: data for name, data in contents(template).items() if "lock" not in name}
+            assert left == before, count.calls[k]
+            import_pack(pack, store, fingerprint=None, trust=trust, replace=True)

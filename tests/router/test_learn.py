@@ -10,6 +10,7 @@ import pytest
 from agentkv import AgentMemory, FakeEngine
 from agentkv.blocks import Blocks
 from agentkv.errors import CorruptBlock, UsageError
+from agentkv.notices import AgentKVWarning
 from agentkv.router.base import NONE, Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.defaults import default_weights
@@ -249,7 +250,8 @@ def test_learning_can_be_undone_and_its_file_may_be_damaged(tmp_path: Path) -> N
     (file,) = (tmp_path / "router").iterdir()
     good = file.read_bytes()
     file.write_bytes(b"junk")
-    damaged = AgentMemory(tmp_path, FakeEngine())
+    with pytest.warns(AgentKVWarning, match="route learn"):
+        damaged = AgentMemory(tmp_path, FakeEngine())
     assert isinstance(damaged.classifier, ChannelClassifier)
     assert damaged.classifier.weights == default_weights("", with_meaning=False)
     damaged.learn(ASKED)

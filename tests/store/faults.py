@@ -1,4 +1,4 @@
-"""Make the k-th call that changes the disk fail, or end the process; also a program that test_faults runs."""
+"""Make the k-th call that changes the disk, or every call on some paths, fail; also a program that test_faults runs."""
 
 from __future__ import annotations
 
@@ -46,6 +46,29 @@ def injected(fault: Fault) -> Iterator[None]:
         setattr(os, name, wrapper(name))
     try:
         yield
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)
+
+
+@contextlib.contextmanager
+def refused(number: int, *parts: str, calls: tuple[str, ...] = ("open",)) -> Iterator[list[str]]:
+    """Every ``os`` call of these names raises OSError ``number`` for paths that hold one of ``parts``; lists them."""
+    real, seen = {name: getattr(os, name) for name in calls}, list[str]()
+
+    def wrapper(name: str) -> Callable[..., object]:
+        def call(path: object, *rest: object, **options: object) -> object:
+            if isinstance(path, str | os.PathLike) and any(part in os.fspath(path) for part in parts):
+                seen.append(os.fspath(path))
+                raise OSError(number, os.strerror(number), os.fspath(path))
+            return real[name](path, *rest, **options)
+
+        return call
+
+    for name in calls:
+        setattr(os, name, wrapper(name))
+    try:
+        yield seen
     finally:
         for name, function in real.items():
             setattr(os, name, function)

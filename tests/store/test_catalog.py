@@ -23,10 +23,13 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.hashing import block_id
+from agentkv.notices import AgentKVWarning
 from agentkv.records import Fingerprint, Manifest, NamedBlock, SegmentRef
 from agentkv.store import cache, catalog
 from agentkv.store.catalog import BlockStore
+from agentkv.store.findings import Kind
 from agentkv.store.format import Limits
+from agentkv.store.repair import empty_quarantine
 from agentkv.store.segments import FileSegmentStore
 from tests.store.blocks import FINGERPRINT, block, contents, named, temporaries
 from tests.store.test_segments import MemorySegmentStore
@@ -311,8 +314,9 @@ def test_one_bad_name_file_is_told_and_hides_no_other(store: BlockStore) -> None
         store.set_name(named(manifest, name))
     victim = sorted((store.root / "names").iterdir())[0]
     victim.write_bytes(victim.read_bytes() + b" ")
-    with pytest.raises(CorruptBlock):
-        store.names()
+    with pytest.warns(AgentKVWarning, match="passed over: name"):
+        assert len(store.names()) == 1
+    assert len(store.names()) == 1  # said once
     told: list[StoreError] = []
     assert len(store.names(on_error=told.append)) == 1
     assert [type(error) for error in told] == [CorruptBlock]
@@ -322,7 +326,7 @@ def test_collect_removes_only_what_nothing_needs(store: BlockStore) -> None:
     kept, gone = block(list(range(8))), block([99, 98])
     store.put(*kept)
     store.put(*gone)
-    left = store.root / "tmp" / "x.json.1.abc.tmp"
+    left = store.root / "tmp" / "x.json.1.0123456789ab.tmp"
     left.write_bytes(b"left")
     assert store.remove_block(gone[0].block_id) is True
     assert store.remove_block(gone[0].block_id) is False
@@ -453,14 +457,70 @@ def test_a_named_block_model_is_refused_when_malformed() -> None:
         NamedBlock(kind="skill", name="", fingerprint_id="0" * 64, block_id="0" * 64)
 
 
-def test_a_store_that_was_removed_while_open_takes_no_more(tmp_path: Path) -> None:
+def test_a_store_that_was_removed_while_open_is_made_again(tmp_path: Path) -> None:
     manifest, segments = block([1, 2, 3])
     store = BlockStore(tmp_path / "store")
     store.put(manifest, segments)
     shutil.rmtree(tmp_path / "store")
-    with pytest.raises(StoreUnusable, match="while it was open"):
-        store.put(manifest, segments)
-    with pytest.raises(StoreUnusable, match="while it was open"):
-        store.set_name(named(manifest))
-    assert not (tmp_path / "store").exists()
-    assert BlockStore(tmp_path / "store").put(manifest, segments) is True
+    assert store.is_gone
+    assert store.names() == []
+    with pytest.warns(AgentKVWarning, match="while it was open"):
+        assert store.put(manifest, segments) is True
+    store.set_name(named(manifest))
+    assert BlockStore(tmp_path / "store", create=False).verify(manifest.block_id) == manifest
+
+
+OTHERS = ("notes.tmp", "draft.1.tmp", "x.json.1.abc.tmp", "0123456789ab.intent", "plan.intent", "letter.txt", ".hidden")
+
+
+def test_only_what_bears_our_mark_is_cleaned_up(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    BlockStore(root).put(*block([1, 2, 3]))
+    places = [root / "tmp" / name for name in OTHERS] + [root / name for name in OTHERS]
+    places += [root / "quarantine" / name for name in OTHERS]
+    ours = [root / "tmp" / f"{'ab' * 32}.seg.12.0123456789ab.tmp", root / "tmp" / "12.0123456789ab.intent"]
+    for path in [*places, *ours]:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+        os.utime(path, (1, 1))
+    with BlockStore(root) as store:
+        assert not any(path.exists() for path in ours)
+        found = {finding.path: finding.kind for finding in store.check().findings}
+        assert found == dict.fromkeys([path for path in places if path.parent.name != "quarantine"], Kind.FOREIGN)
+        store.repair(store.check())
+        store.collect(min_age_s=0.0)
+        assert empty_quarantine(store.files) == (0, 0)
+    assert all(path.read_bytes() == b"mine" for path in places)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(13), b"{", b'{"format": 1}', b"null\n", b'{"format":1}\n\n', None])
+def test_a_damaged_marker_is_passed_over_and_mended_from_what_stands_around_it(
+    tmp_path: Path, data: bytes | None
+) -> None:
+    root = tmp_path / "store"
+    manifest, segments = block([1, 2, 3])
+    BlockStore(root).put(manifest, segments)
+    marker, good = root / "agentkv-store.json", (root / "agentkv-store.json").read_bytes()
+    marker.unlink() if data is None else marker.write_bytes(data)
+    with pytest.warns(AgentKVWarning, match="check --repair"):
+        store = BlockStore(root, create=False)
+    assert store.verify(manifest.block_id) == manifest
+    assert store.put(*block([4])) is True
+    (finding,) = store.check().damage
+    assert (finding.path, finding.kind) == (marker, Kind.MISSING if data is None else Kind.CORRUPT)
+    store.repair(store.check())
+    assert marker.read_bytes() == good
+    assert store.check().damage == ()
+    assert BlockStore(root, create=False).verify(manifest.block_id) == manifest
+
+
+@pytest.mark.parametrize("data", [b'{"format":2}\n', b'{"format":"1"}\n'])
+def test_a_marker_of_another_format_is_refused_whatever_stands_around_it(tmp_path: Path, data: bytes) -> None:
+    BlockStore(tmp_path / "store").put(*block([1, 2, 3]))
+    (tmp_path / "store" / "agentkv-store.json").write_bytes(data)
+    with pytest.raises(StoreFormatError):
+        BlockStore(tmp_path / "store")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "agentkv-store.json").write_bytes(bytes(13))
+    with pytest.raises(StoreFormatError):
+        BlockStore(tmp_path / "other")

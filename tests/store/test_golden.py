@@ -18,6 +18,7 @@ from agentkv.records import (
     Pin,
     Planes,
     Probe,
+    Refused,
     Section,
     SegmentRef,
     SelfTest,
@@ -105,6 +106,12 @@ GOLDEN_PIN = (
     b'agentkv-pin 1 a1ea6fe334ef24cbd2b6e19b0295775fc4e9be37f9d3816857e87a6a3d92844c\n{"block_i'
     b'd":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","format":1}'
 )
+GOLDEN_REFUSED = (
+    b"agentkv-refused 1 8d8048102e9386f8f904e9915810888e6815d5e288a43b4492a2c467c3c5e6"
+    b'30\n{"block_id":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e'
+    b'","format":1,"reason":"its layout is another","state_sha256":"998aaf9742cf3f3881'
+    b'd8d90dff05f1c1b931c8fc501647bb1badea090ee55177"}'
+)
 GOLDEN_IMPORT = (
     b'agentkv-import 1 3c5f024332753fba307aa206b1a2e3d03d8c83313894a3fbcd204138d6ee2cfd\n{"bloc'
     b'k_id":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","decision":"tru'
@@ -169,6 +176,7 @@ NAMED = NamedBlock(
     license="MIT",
 )
 PIN = Pin(block_id=BLOCK_ID)
+REFUSED = Refused(block_id=BLOCK_ID, state_sha256=RAW_DIGEST, reason="its layout is another")
 IMPORT = Import(block_id=BLOCK_ID, pack_sha256="ab" * 32, signed_by="ed25519:" + "cd" * 32, decision="trusted")
 SETTINGS = StoreSettings(budget_bytes=10**9)
 ANCESTOR = Ancestor(
@@ -245,7 +253,8 @@ def test_a_manifest_and_a_name_are_written_and_read_as_ever() -> None:
 def test_texts_and_marks_are_written_and_read_as_ever() -> None:
     assert encode_text(TEXT, Limits()) == (TEXT_DIGEST, GOLDEN_TEXT)
     assert decode_text(GOLDEN_TEXT, TEXT_DIGEST) == TEXT
-    for record, golden in ((PIN, GOLDEN_PIN), (IMPORT, GOLDEN_IMPORT), (SETTINGS, GOLDEN_SETTINGS)):
+    marks = (PIN, GOLDEN_PIN), (IMPORT, GOLDEN_IMPORT), (REFUSED, GOLDEN_REFUSED), (SETTINGS, GOLDEN_SETTINGS)
+    for record, golden in marks:
         assert encode_mark(record) == golden
         assert decode_mark(type(record), golden) == record
 

@@ -1,0 +1,72 @@
+"""What stands in the rows of a state: how many bytes they take, and whether all of them are numbers.
+
+Knows the layout and ggml's types of elements; no native code is called here. Not guaranteed: that numbers are the right
+ones, nor anything about opaque sections and block-quantised types other than q8_0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from agentkv.engine.layout import Blob, _Reader, _Run, _walk
+from agentkv.records import Section, StateLayout
+
+_TYPES = {0: ("<u4", 0x7F800000), 1: ("<u2", 0x7C00), 30: ("<u2", 0x7F80)}
+"""By ggml type number (f32, f16, bf16): how an element is read, and infinity's bits, above which lie those of NaN."""
+_F16, _Q8_0, _Q8_0_BLOCK = 1, 8, 34
+"""A q8_0 block of 34 bytes begins with a scale of f16."""
+
+
+def rows_bytes(layout: StateLayout, n_tokens: int) -> int:
+    """Bytes that the segments of a state of ``n_tokens`` tokens hold together: rows, fixed sections, no structure."""
+    return sum(
+        sum(planes.row_bytes for planes in (*section.keys, *section.values)) * n_tokens
+        if section.kind == "attention"
+        else section.fixed_bytes
+        for section in layout.sections
+    )
+
+
+def first_nan(blob: Blob, layout: StateLayout, n_tokens: int) -> int | None:
+    """The offset of a run of rows, or of a recurrent section, that holds NaN; None if there is none.
+
+    No prefill leaves one: it would spread to every later token, and some kernels turn it into a wrong number. The blob
+    must have passed :func:`agentkv.engine.layout.check`.
+    """
+    for offset, item in _walk(layout, n_tokens):
+        runs: Iterator[tuple[int, Blob]] = iter(())
+        if isinstance(item, _Run):
+            runs = iter([(item.planes.ggml_type, blob[offset : offset + item.planes.row_bytes * n_tokens])])
+        elif isinstance(item, Section) and item.kind == "recurrent":
+            runs = _recurrent_rows(blob[offset : offset + item.fixed_bytes])
+        if any(_holds_nan(rows, ggml_type) for ggml_type, rows in runs):
+            return offset
+    return None
+
+
+def _holds_nan(rows: Blob, ggml_type: int) -> bool:
+    if ggml_type == _Q8_0 and not rows.nbytes % _Q8_0_BLOCK:
+        rows, ggml_type = rows.reshape(-1, _Q8_0_BLOCK)[:, :2].copy().reshape(-1), _F16
+    kind, infinity = _TYPES.get(ggml_type, ("", 0))
+    if not kind or not rows.nbytes or rows.nbytes % np.dtype(kind).itemsize:
+        return False
+    bits = rows.view(kind)
+    without_sign = bits & bits.dtype.type(np.iinfo(kind).max >> 1)
+    return int(without_sign.max()) > infinity
+
+
+def _recurrent_rows(piece: Blob) -> Iterator[tuple[int, Blob]]:
+    """Type and bytes of each run of rows in a recurrent section that is well formed."""
+    reader = _Reader(piece, 0)
+    (cells,) = reader.take("<I")
+    for _ in range(cells):
+        _, n_seq = reader.take("<iI")
+        reader.take(f"<{n_seq}i")
+    reader.take("<II")
+    while reader.offset < len(piece):
+        ggml_type, row = reader.take("<iQ")
+        start = reader.offset
+        reader.skip(row * cells)
+        yield ggml_type, piece[start : reader.offset]

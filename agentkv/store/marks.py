@@ -1,0 +1,102 @@
+"""What is noted of a block beside its manifest: pinned, imported from a pack, refused when it was to be restored.
+
+``BlockStore`` is this, the budget and the blocks. A mark is a small sealed file of its own, called by the block's id:
+one that is damaged says the safe thing (pinned, of unknown origin) or counts as none where it is written anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from agentkv.errors import CorruptBlock, StoreError, UnknownBlock, UsageError
+from agentkv.records import Import, Manifest, Pin, Refused
+from agentkv.store import format as formats
+from agentkv.store.files import StoreFiles
+
+_REASON = 4096
+
+
+def require_digest(block_id: str) -> None:
+    """Raise UsageError unless it has the form of a block id."""
+    if not formats.is_digest(block_id):
+        raise UsageError(f"{block_id!r} is no block id (64 hex digits); resolve() takes shorter ones")
+
+
+class Marked:
+    """The marks of the store in ``files``."""
+
+    files: StoreFiles
+    _refused: dict[str, str]
+    """State digests by block id, of refusals that could not be written down."""
+
+    def pin(self, block_id: str) -> bool:
+        """Keep a block, and its parents, from eviction; False if it was pinned. Raises UnknownBlock."""
+        with self.files.lock.shared():
+            self._require_there(block_id)
+            if self.files.pins.sound(block_id) is not None:
+                return False
+            self.files.pins.write(block_id, formats.encode_mark(Pin(block_id=block_id)))
+            return True
+
+    def unpin(self, block_id: str) -> bool:
+        """Let eviction have it again; False if it was not pinned."""
+        require_digest(block_id)
+        return self.files.pins.remove(block_id)
+
+    def pinned(self) -> set[str]:
+        """The ids of pinned blocks."""
+        return set(self.files.pins.digests())
+
+    def set_import(self, record: Import) -> None:
+        """Record which pack a block came from. Raises UnknownBlock."""
+        with self.files.lock.shared():
+            self._require_there(record.block_id)
+            self.files.imports.write(record.block_id, formats.encode_mark(record))
+
+    def forget_import(self, block_id: str) -> bool:
+        """Drop that record: the block was computed here. False if there was none."""
+        require_digest(block_id)
+        return self.files.imports.remove(block_id)
+
+    def imported(self, block_id: str) -> Import | None:
+        """Which pack the block came from; None if it was deposited here. Raises CorruptBlock, StoreReadError."""
+        require_digest(block_id)
+        return self.files.imports.read(block_id)
+
+    # --- blocks whose files are whole and that could not be restored ---
+
+    def refuse(self, manifest: Manifest, reason: str) -> None:
+        """Note that this state could not be restored, so that it is not tried again and a deposit replaces it.
+
+        Where the store cannot be written it is noted in this object alone.
+        """
+        self._refused[manifest.block_id] = manifest.state_sha256
+        record = Refused(block_id=manifest.block_id, state_sha256=manifest.state_sha256, reason=reason[:_REASON])
+        with contextlib.suppress(StoreError), self.files.lock.shared():
+            self.files.refused.write(manifest.block_id, formats.encode_mark(record))
+
+    def refusal(self, manifest: Manifest) -> str | None:
+        """Why this state could not be restored here; None if it could, or was never tried."""
+        record = None
+        with contextlib.suppress(StoreError):
+            record = self.files.refused.read(manifest.block_id)
+        if record is not None and record.state_sha256 == manifest.state_sha256:
+            return record.reason
+        is_noted = self._refused.get(manifest.block_id) == manifest.state_sha256
+        return "it could not be restored a moment ago" if is_noted else None
+
+    def require_not_refused(self, manifest: Manifest) -> None:
+        """Raise CorruptBlock if this state could not be restored before."""
+        reason = self.refusal(manifest)
+        if reason is not None:
+            raise CorruptBlock(f"block {manifest.block_id[:12]}", self.files.manifests.path(manifest.block_id), reason)
+
+    def forget_refusal(self, block_id: str) -> None:
+        """The block was read anew. Raises StoreReadError."""
+        self._refused.pop(block_id, None)
+        self.files.refused.remove(block_id)
+
+    def _require_there(self, block_id: str) -> None:
+        require_digest(block_id)
+        if self.files.manifests.read(block_id) is None:
+            raise UnknownBlock(block_id)
