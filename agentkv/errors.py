@@ -411,9 +411,10 @@ class UnknownCorpus(DocumentError):
 
     exit_code = 81
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
+    def __init__(self, name: str, known: Sequence[str], why: str = "") -> None:
         there = f"There are: {', '.join(known)}." if known else "There is none yet."
-        super().__init__(f"no corpus {name!r} here for this model. {there} Make it with `agentkv docs add PATH`.")
+        said = why or f"{there} Make it with `agentkv docs add PATH`."
+        super().__init__(f"no corpus {name!r} here for this model and these settings. {said}")
         self.name, self.known = name, list(known)
 
 

@@ -8,7 +8,7 @@ how many tokens went each way, counted at the decode call.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,16 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from agentkv import threads
+from agentkv import again, threads
+from agentkv.again import Again
 from agentkv.blocks import Blocks, Deposit
 from agentkv.checkpoints import Checkpoints, Division, begins_with_opening, divide
 from agentkv.engine.base import Cancellation, Engine, Sampling
 from agentkv.engine.embed import Embedder, open_embedder
 from agentkv.engine.generate import check_window
+from agentkv.engine.opening import choose, open_engine
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
+from agentkv.engine.settings import EngineSettings
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from agentkv.hashing import sha256
@@ -59,13 +62,16 @@ class AgentMemory(Shared):
     """The memory of one agent: an engine, a store, a router. Use it as a context manager.
 
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
-    name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`. ``prefix`` is the agent's system
+    name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`; None for ``AGENTKV_MODEL``, else the
+    store's (``agentkv settings``), else smollm2-135m. ``prefix`` is the agent's system
     text, read before every manual. ``fallback`` is what is done with a pick that is no live label; each decision is
     appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut so that, on a
     CPU, reading them turn by turn gives the bits of reading them at once, for up to 11 tokens more a turn; see
     :func:`agentkv.checkpoints.divide`. ``telemetry``: True for spans of OpenTelemetry, ``"content"`` for spans with
-    questions and answers, None to go by ``AGENTKV_OTEL``; see :mod:`agentkv.tracing`. Other keywords go to
-    :class:`~agentkv.engine.settings.EngineSettings`.
+    questions and answers, None to go by ``AGENTKV_OTEL``; see :mod:`agentkv.tracing`. ``strict``: fail with
+    SkillsLeftOut, instead of a warning, where routing would leave out what another engine has deposited. Other keywords
+    are those of :class:`~agentkv.engine.settings.EngineSettings`; what is not given is as the environment says
+    (``AGENTKV_KV_TYPE`` and so on), else the store.
 
     >>> from agentkv import AgentMemory, FakeEngine
     >>> import tempfile
@@ -80,7 +86,7 @@ class AgentMemory(Shared):
     def __init__(
         self,
         store: str | Path | BlockStore,
-        model: str | Path | Engine = "smollm2-135m",
+        model: str | Path | Engine | None = None,
         *,
         prefix: str = DEFAULT_PREFIX,
         classifier: Classifier | None = None,
@@ -90,27 +96,38 @@ class AgentMemory(Shared):
         router_model: str | Path | Engine | None = None,
         one_pass: bool = False,
         telemetry: Telemetry = None,
+        strict: bool = False,
         **settings: Any,
     ) -> None:
         tracing = open_tracing(telemetry)
         self.store = store if isinstance(store, BlockStore) else BlockStore(store)
-        self.engine = _open_engine(model, settings)
+        self.engine = _open_engine(model, settings, self.store)
         self.prefix = prefix
         self.blocks = Blocks(self.engine, self.store, tracing)
         self.checkpoints = Checkpoints(self.blocks)
         self._alignment = self.engine.alignment if one_pass else 1
         self._prompts = PromptBuilder(self.engine)
-        own = _alike(settings) if isinstance(router_model, str | Path) else {}
-        router = None if router_model is None else _open_engine(router_model, own)
+        is_ours = model is None or isinstance(model, str | Path)
+        router = None if router_model is None else _open_router(router_model, self.engine if is_ours else None)
         self.embedder = meaning = open_embedder(embedder)
         self._opened: list[Any] = [
             opened
-            for given, opened in ((model, self.engine), (router_model, router), (embedder, meaning))
+            for given, opened in ((model or "", self.engine), (router_model, router), (embedder, meaning))
             if isinstance(given, str | Path)
         ]
         router_blocks = None if router is None else Blocks(router, self.store, tracing)
         self.routing = Routing(self.blocks, classifier, fallback, decisions, meaning, router_blocks)
         self._manuals = Manuals(self.routing, self._prompts, prefix)
+        self.strict = strict
+
+    @property
+    def strict(self) -> bool:
+        """Whether routing fails where it would leave out what another engine has deposited."""
+        return self.routing.strict
+
+    @strict.setter
+    def strict(self, strict: bool) -> None:
+        self.routing.strict = strict
 
     def __enter__(self) -> AgentMemory:
         return self
@@ -167,15 +184,29 @@ class AgentMemory(Shared):
         named: NamedBlock,
         text: str,
         *,
+        behind: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
         """Read a text that was deposited elsewhere, for another model, and store it under the same name.
 
-        ``text`` is what the other store's ``text(named.source_sha256)`` gives.
+        ``text`` is what the other store's ``text(named.source_sha256)`` gives; ``behind`` as for a skill.
         """
         entry = _Entry(named.kind, named.name, named.description, named.source, named.license)
-        return self._deposit(entry, text, allow_inexact, cancellation)
+        return self._deposit(entry, text, allow_inexact, cancellation, behind)
+
+    def deposit_again(
+        self,
+        *,
+        allow_inexact: bool = False,
+        on_work: Callable[[NamedBlock], None] = lambda _: None,
+        cancellation: Cancellation | None = None,
+    ) -> Again:
+        """Deposit for this engine what only others have, from the texts in the store; see :mod:`agentkv.again`.
+
+        ``on_work`` is told before each. Raises Cancelled, OverBudget; what was deposited by then stays.
+        """
+        return again.deposit_again(self, allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation)
 
     def _deposit(
         self,
@@ -200,6 +231,7 @@ class AgentMemory(Shared):
             self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
             self.store.set_name(named, text)
             self.routing.remember(named, text)
+            self.store.set_model_name(self.engine.info.sha256, self.engine.info.name)
             self.store.remove_name("text" if entry.kind == "skill" else "skill", entry.name, named.fingerprint_id)
         return deposit
 
@@ -235,12 +267,17 @@ class AgentMemory(Shared):
         return self.routing.candidates()
 
     def route(self, question: str) -> Decision:
-        """Which skill this question needs, or none; the raw pick is on record before anything is made of it."""
+        """Which skill this question needs, or none; the raw pick is on record before anything is made of it.
+
+        Warns of what another engine has deposited, and is left out for that. Raises SkillsLeftOut if ``strict``.
+        """
         with self.blocks.exclusive(), self.blocks.tracing.span("agentkv.route") as span:
             decision = self.routing.route(question)
             if span.on:
                 span.set(routed(decision))
-            return decision
+        for text in decision.notes:
+            warn(text)
+        return decision
 
     def learn(self, questions: Sequence[Labelled], progress: Progress | None = None, *, lose: float = LOSE) -> Learned:
         """Fit the router to labelled questions and keep what it learned beside the store, for this model.
@@ -428,23 +465,18 @@ class _Entry:
     license: str = ""
 
 
-def _alike(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a router's engine takes over: threads, not the window, whose state it would hold in vain."""
-    return {
-        "window": _ROUTER_WINDOW,
-        **{name: settings[name] for name in ("threads", "gpu_layers") if name in settings},
-    }
-
-
-def _open_engine(model: str | Path | Engine, settings: dict[str, Any]) -> Engine:
+def _open_router(model: str | Path | Engine, main: Engine | None) -> Engine:
+    """A router's engine. It takes over threads and layers, not the window, whose state it would hold in vain."""
     if not isinstance(model, str | Path):
-        if settings:
-            raise UsageError(f"an open engine has its settings already: {', '.join(sorted(settings))}")
         return model
-    from agentkv.engine.llama import LlamaEngine
-    from agentkv.engine.settings import EngineSettings
+    own: Any = getattr(main, "settings", None)
+    alike = {} if own is None else {"threads": own.threads, "gpu_layers": own.gpu_layers}
+    return open_engine(model, EngineSettings(window=_ROUTER_WINDOW, **alike))
 
-    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(EngineSettings)})
-    if unknown:
-        raise UsageError(f"unknown engine setting: {', '.join(unknown)}")
-    return LlamaEngine.open(model, EngineSettings(**settings))
+
+def _open_engine(model: str | Path | Engine | None, settings: dict[str, Any], store: BlockStore) -> Engine:
+    if model is None or isinstance(model, str | Path):
+        return open_engine(*choose({"model": model, **settings}, store.engine_choice))
+    if settings:
+        raise UsageError(f"an open engine has its settings already: {', '.join(sorted(settings))}")
+    return model

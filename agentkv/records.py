@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentkv.hashing import tagged_digest
 
@@ -59,6 +59,22 @@ class Fingerprint(Record):
                 if here.get(key) != there.get(key) or (key in here) != (key in there):
                     return key, here.get(key), there.get(key)
         return None
+
+    def differences(self, other: Fingerprint) -> dict[str, tuple[Any, Any]]:
+        """Every field that differs, as name -> (here, there), content before numerics, without mere consequences.
+
+        ``v_trans`` follows from flash attention; the batch split and the threads count where that or the GPU is on.
+        """
+        found: dict[str, tuple[Any, Any]] = {}
+        for half in ("content", "numerics"):
+            here, there = getattr(self, half), getattr(other, half)
+            fields = sorted(set(here) | set(there))
+            found |= {key: (here.get(key), there.get(key)) for key in fields if here.get(key) != there.get(key)}
+        if "engine" in found:  # nothing else can be compared
+            return {key: found[key] for key in ("engine", "model_sha256") if key in found}
+        pins = {"flash_attention", "gpu_layers"}
+        causes = {"v_trans": {"flash_attention"}, "batch": pins, "threads": pins}
+        return {key: pair for key, pair in found.items() if not causes.get(key, set()) & found.keys()}
 
 
 class Planes(Record):
@@ -239,11 +255,43 @@ class ThreadEntry(Record):
     summary: str | None = None
 
 
+class EngineChoice(Record):
+    """How the engine of a store is opened where its caller does not say; None: as without a choice.
+
+    The fields are those of :class:`agentkv.engine.settings.EngineSettings`; ``model`` is a catalogue name, the absolute
+    path of a ``.gguf`` file or ``hf:OWNER/REPO/FILE``.
+    """
+
+    model: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    window: Annotated[int, Field(ge=64, le=2**22)] | None = None
+    kv_type: Literal["f32", "f16", "q8_0"] | None = None
+    flash_attention: bool | None = None
+    gpu_layers: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    threads: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+
+
 class StoreSettings(Record):
-    """What holds for a store whoever opens it. ``budget_bytes``: bytes on disk that eviction keeps to, or None."""
+    """What holds for a store whoever opens it. ``budget_bytes``: bytes on disk that eviction keeps to, or None.
+
+    ``engine``: with which engine it is opened; without a choice it is not written, so older files are what they were.
+    """
 
     format: Literal[1] = 1
     budget_bytes: Count | None = None
+    engine: EngineChoice | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return {key: value for key, value in written.items() if key != "engine" or value is not None}
+
+
+class ModelName(Record):
+    """What people call a model whose states are in the store; never part of a fingerprint."""
+
+    format: Literal[1] = 1
+    model_sha256: Sha256
+    name: Annotated[str, Field(min_length=1, max_length=512)]
 
 
 class Decision(Record):
@@ -253,6 +301,7 @@ class Decision(Record):
     ``fallback`` why the two differ, or None. ``scores``: by label, best first, in the classifier's unit.
     ``left_out``: names that could not be candidates, and why (damaged, or stored for another fingerprint).
     ``confidence``: the classifier's probability of its raw pick, 0 to 1, where it gives one.
+    ``notes``: what of ``left_out`` another engine has, by which setting, and the remedy, in a sentence.
     """
 
     raw_pick: str
@@ -264,6 +313,7 @@ class Decision(Record):
     ms: float
     left_out: dict[str, str] = {}
     confidence: float | None = None
+    notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
 class TokenCounts(Record):

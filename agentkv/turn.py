@@ -101,6 +101,8 @@ class TurnInProgress:
                 if stage.on:
                     stage.set(routed(self._decision))
             self._ms["route"] = self._decision.ms
+            for text in self._decision.notes:
+                self.note(text)
             # 2. Build the ids; nothing is decoded unless everything fits.
             division, stops = self._build(self._decision.pick)
             n_blocks = sum(map(len, division.blocks))

@@ -268,7 +268,8 @@ def test_names_of_another_fingerprint_are_said_to_be_that(memory: AgentMemory) -
     with pytest.raises(IncompatibleFingerprint) as caught:
         foreign.ask("Code?", skill="site-1")
     assert caught.value.field == "model_sha256"
-    decision = foreign.route("the vault of site-1")
+    with pytest.warns(AgentKVWarning, match="another engine"):
+        decision = foreign.route("the vault of site-1")
     assert decision.pick is None
     assert set(decision.left_out) == set(VAULTS)
     assert all("model_sha256" in reason for reason in decision.left_out.values())

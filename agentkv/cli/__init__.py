@@ -3,11 +3,14 @@
     options.py    options that commands share; opens stores, models and memories
     output.py     JSON, tables, the end of a command
     progress.py   bars on stderr
+    differing.py  what is of another engine than the one that would be opened
     inventory.py  a store's content by name, id and model
     evictions.py  what went for the budget
+    confirm.py    asking before something goes that was not named, or exists nowhere else
     again.py      the commands that deposit lost things again
+    readd.py      deposit --again: what other engines have, for this one
     deposit.py ask.py chat.py threads.py list.py show.py verify.py models.py
-    check.py gc.py rm.py pin.py stats.py
+    check.py gc.py rm.py pin.py stats.py settings.py
     route/ pack/ skills/ bench/ docs/ evidence/ replay/ demo.py
 
 Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
@@ -45,6 +48,7 @@ from agentkv.cli import (
     replay,
     rm,
     route,
+    settings,
     show,
     skills,
     stats,
@@ -117,6 +121,7 @@ app.command()(rm.rm)
 app.command()(pin.pin)
 app.command()(pin.unpin)
 app.command()(stats.stats)
+app.command()(settings.settings)
 app.add_typer(route.app, name="route")
 app.add_typer(models.app, name="models")
 app.add_typer(bench.app, name="bench")

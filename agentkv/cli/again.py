@@ -37,7 +37,7 @@ def commands(
     """
     where = f" --store {quoted(str(store))}" if store is not None else ""
     wanted = {(n.fingerprint_id, n.kind, n.name): n for n in (*lost, *texts)}
-    found = [named for named in wanted.values() if _is_there(named)]
+    found = [named for named in wanted.values() if is_there(named)]
     if found:
         yield "\nnow run:"
     for fingerprint_id in dict.fromkeys(named.fingerprint_id for named in found):
@@ -94,7 +94,7 @@ def _is_piece(named: NamedBlock) -> bool:
     return named.kind == "skill" and "/" in named.name
 
 
-def _is_there(named: NamedBlock) -> bool:
+def is_there(named: NamedBlock) -> bool:
     """Whether its file or folder is where the deposit found it."""
     try:
         source = Path(named.source)
@@ -131,13 +131,8 @@ def engines_of(store: BlockStore, known: Iterable[Fingerprint], kept: Sequence[N
 
 def _options(fingerprint: Fingerprint) -> str:
     from agentkv.cli.inventory import model_name
-    from agentkv.cli.options import FAKE
-    from agentkv.engine.models import CATALOGUE
+    from agentkv.mismatch import is_openable, options_of
 
-    model, content, numerics = model_name(fingerprint), fingerprint.content, fingerprint.numerics
-    made = f" --model {model}" if model in CATALOGUE or model == FAKE else ""
-    if content.get("kv_type", "f16") != "f16":
-        made += f" --kv-type {content['kv_type']}"
-    made += " --flash-attention" if content.get("flash_attention") else ""
-    made += f" --gpu-layers {numerics['gpu_layers']}" if numerics.get("gpu_layers") else ""
-    return made + (f" --threads {numerics['threads']}" if numerics.get("threads") else "")
+    model = model_name(fingerprint)
+    flags = options_of(fingerprint, model)
+    return "".join(f" {flag}" for flag in (flags if is_openable(model) else flags[2:]))

@@ -45,15 +45,16 @@ def ask(
         Path | None, typer.Option(metavar="FILE", help="Answer with JSON of this JSON schema.")
     ] = None,
     grammar: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer in this GBNF grammar.")] = None,
-    model: options.Model = options.DEFAULT_MODEL,
+    strict: options.Strict = False,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer a question: route it, graft one block, read the question, generate."""
@@ -62,11 +63,13 @@ def ask(
 
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
     bound = _grammar(json_schema, grammar)
     with (
-        options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory,
+        options.open_memory(
+            store, model, settings, embedder=embedder, router_model=router_model, strict=strict
+        ) as memory,
         cancelled_by_ctrl_c() as cancellation,
     ):
         pieces = memory.stream(

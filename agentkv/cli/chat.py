@@ -38,15 +38,16 @@ def chat(
             help="When the window is full: refuse, keep-last (show the model the last turns only) or summarise.",
         ),
     ] = "keep-last",
-    model: options.Model = options.DEFAULT_MODEL,
+    strict: options.Strict = False,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Talk, a line a question, until the end of the input (Ctrl-D); every turn is kept."""
@@ -55,10 +56,10 @@ def chat(
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
     policy = _policy(when_full)
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     turns: list[Turn] = []
     with options.open_memory(
-        store, model, settings, create=True, embedder=embedder, router_model=router_model
+        store, model, settings, create=True, embedder=embedder, router_model=router_model, strict=strict
     ) as memory:
         talk = memory.thread(thread, when_full=policy)
         if talk.turns and not as_json:

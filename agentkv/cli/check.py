@@ -47,12 +47,21 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Look at every file of the store; say what is damaged, missing or left over, and which blocks that costs."""
+    from agentkv.cli.differing import expected, say_note
+
     with options.open_store(store) as opened:
         report = _look(opened, deep=not quick)
         done = _repair(opened, report) if repair and report.damage else None
         record, again = _record(report, done), [] if done is None else _again(opened, done, store)
+        meant = expected(opened, None)
+        note = meant.note((n.name, meant.of_block(n.block_id)) for n in opened.names(on_error=lambda _: None))
     failures = _failures(report, done)
-    finish(record, as_json, lambda: _show(report, done, again), failures)
+
+    def show() -> None:
+        _show(report, done, again)
+        say_note(meant, note)
+
+    finish(record | {"note": note or None}, as_json, show, failures)
 
 
 def _look(store: BlockStore, *, deep: bool) -> Report:

@@ -39,17 +39,17 @@ def demo(
         typer.Option(metavar="DIR", show_default="the ten that come with agentkv", help="A folder of skill folders."),
     ] = None,
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 48,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Read the manuals once, then answer from their stored states in a fresh process, and prove it."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     folder = options.skills_folder(skills)
     where = options.store_path(store)
     tell_person = (lambda _: None) if as_json else say

@@ -32,17 +32,17 @@ def questions(skills: Path) -> list[Route]:
 def demo_ask(
     skills: Annotated[Path, typer.Option()],
     max_new: Annotated[int, typer.Option(min=1)],
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = True,
 ) -> None:
     """Answer the demo's questions, grafted and re-read; for `agentkv demo`."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     with options.open_memory(store, model, settings) as memory:
         for route in questions(skills):
             grafted = memory.ask(route.query, max_new=max_new)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentkv.cli import evictions, options
+from agentkv.cli import evictions, options, readd
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import count, finish, say, size, table
 from agentkv.cli.progress import reading_bar
@@ -68,9 +68,20 @@ Failures = list[tuple[str, AgentKVError]]
 
 def deposit(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATH...", help="A skill folder, a folder of such folders, or a text file."),
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="A skill folder, a folder of such folders, or a text file.",
+            show_default=False,
+        ),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Instead: all that the store holds for other engines, documents too, from the texts that it keeps.",
+        ),
+    ] = False,
     name: Annotated[
         str | None, typer.Option(help="Name of a text file's block.", show_default="the file's name")
     ] = None,
@@ -78,17 +89,27 @@ def deposit(
     allow_inexact: Annotated[
         bool, typer.Option("--allow-inexact", help="Store a block that failed its proof, as `inexact`.")
     ] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
-    """Read skill manuals or texts once and store their KV states; what is stored already costs a hash."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    """Read skill manuals or texts once and store their KV states; what is stored already costs a hash.
+
+    With --again: what was deposited with another model, other settings or another llama.cpp is deposited for this one.
+    """
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
+    if again:
+        if paths or name or description:
+            raise UsageError("--again deposits what the store holds for other engines; leave paths and names out")
+        readd.deposit_again(store, model, settings, allow_inexact=allow_inexact, as_json=as_json)
+        return
+    if not paths:
+        raise UsageError("name a skill folder or a text file, or --again")
     items, failures = gather(paths, name, description)
     rows: list[Row] = []
     evicted: list[dict[str, Any]] = []

@@ -1,17 +1,19 @@
 """``agentkv gc``: remove what nothing needs; with a budget also the blocks that were not used for longest.
 
-``--dry-run`` says what the same command without it would do now, block by block and byte by byte.
+``--dry-run`` says what the same command without it would do now, block by block and byte by byte. Where blocks would
+be evicted, or the quarantine emptied, a terminal is asked first, and anybody else has to say ``--yes``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.confirm import confirm
 from agentkv.cli.output import count, finish, say, size, table
 from agentkv.errors import UsageError
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from agentkv.store.catalog import BlockStore
     from agentkv.store.uses import Use
 
-_UNITS = {"": 1, "b": 1}
+_UNITS = {"b": 1}
 _UNITS |= {f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)}
 _UNITS |= {f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)}
 _SIZE = re.compile(r"([0-9]{1,16}(?:\.[0-9]{1,9})?)\s*([a-z]*)")
@@ -29,15 +31,14 @@ _MOST = 2**53
 
 def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    budget: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Get within this now: 500MB, 20GB, 20GiB, or bytes.")
-    ] = None,
+    budget: Annotated[str | None, typer.Option(metavar="SIZE", help="Get within this now: 500MB, 20GB, 20GiB.")] = None,
     set_budget: Annotated[
         str | None, typer.Option(metavar="SIZE|off", help="Keep the store within this from now on.")
     ] = None,
     quarantine: Annotated[
         bool, typer.Option("--quarantine", help="Also delete what `check --repair` has moved aside.")
     ] = False,
+    yes: options.Yes = False,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -46,23 +47,49 @@ def gc(
         raise UsageError("--budget is for now, --set-budget from now on; pass one of them")
     lasting = _lasting(set_budget)
     with options.open_store(store) as opened:
-        if set_budget is not None and not dry_run:
-            opened.set_budget(lasting)
         wanted = lasting if set_budget is not None else opened.budget if budget is None else parse_size(budget)
+        if not dry_run:
+            _ask(opened, wanted, quarantine, yes=yes, as_json=as_json)
+            if set_budget is not None:
+                opened.set_budget(lasting)
         record = _collect(opened, wanted, dry_run)
         record |= {"set_budget": set_budget is not None, "quarantine": _quarantine(opened, quarantine, dry_run)}
     finish(record, as_json, lambda: _show(record, quarantine))
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``500MB``, ``20GB`` (thousands), ``20GiB`` (1,024s) or a plain number. Raises UsageError."""
+    """Bytes of ``500MB``, ``20GB`` (thousands), ``20GiB`` (1,024s) or ``7B``. Raises UsageError.
+
+    A number without a unit is refused: whoever writes 10 may mean GB, and ten bytes would empty a store.
+    """
     found = _SIZE.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _UNITS or (found[2] in ("", "b") and "." in found[1]):
-        raise UsageError(f"{text!r} is no size. Write it like 500MB, 20GB, 20GiB, or in bytes.")
+    if found is not None and not found[2]:
+        number = found[1]
+        raise UsageError(f"{text!r} has no unit. Write {number}GB, {number}MB, or {number}B if you mean bytes.")
+    if found is None or found[2] not in _UNITS or (found[2] == "b" and "." in found[1]):
+        raise UsageError(f"{text!r} is no size. Write it like 500MB, 20GB, 20GiB, or 12345B for bytes.")
     n_bytes = int(float(found[1]) * _UNITS[found[2]]) if "." in found[1] else int(found[1]) * _UNITS[found[2]]
     if n_bytes > _MOST:
         raise UsageError(f"{text!r} is more than {_MOST:,} bytes")
     return n_bytes
+
+
+def _ask(store: BlockStore, budget: int | None, quarantine: bool, *, yes: bool, as_json: bool) -> None:
+    """Have it confirmed, if blocks would be evicted or the quarantine emptied. Raises NotConfirmed."""
+    from agentkv.store.repair import quarantined
+
+    uses = store.uses()
+    victims = () if budget is None else store.evict(budget, dry_run=True).victims
+    aside, n_bytes = quarantined(store.files) if quarantine else (0, 0)
+    parts = []
+    if victims:
+        freed, within = size(sum(victim.bytes for victim in victims)), size(budget or 0)
+        named = sum(bool(victim.names) for victim in victims)
+        parts += [f"{count(len(victims), 'block')}, {named:,} of them with a name ({freed}), to get within {within}"]
+    parts += [f"{count(aside, 'file')} of the quarantine ({size(n_bytes)})"] if aside else []
+    if parts:
+        rows = [_victim(victim, uses) for victim in victims]
+        confirm(" and ".join(parts), yes=yes, as_json=as_json, show=lambda: _show_victims(rows, dry=True))
 
 
 def _lasting(set_budget: str | None) -> int | None:
@@ -146,10 +173,7 @@ def _quarantine(store: BlockStore, empty: bool, dry_run: bool) -> dict[str, Any]
 def _show(record: dict[str, Any], quarantine: bool) -> None:
     dry = record["dry_run"]
     if record["evicted"]:
-        say("would be evicted, in this order:" if dry else "evicted, in this order:")
-        rows = [_row(victim) for victim in record["evicted"]]
-        table(("name", "block", "last use", "hits", "frees"), rows, right=("hits", "frees"), wraps=("name",))
-        say()
+        _show_victims(record["evicted"], dry=dry)
     what = _what(record)
     say(f"{'would free' if dry else 'freed'} {size(record['freed_bytes'])}: {what}" if what else "nothing to remove")
     aside = record["quarantine"]
@@ -158,6 +182,13 @@ def _show(record: dict[str, Any], quarantine: bool) -> None:
     say(_state(record))
     if dry:
         say("nothing was changed; run it without --dry-run to do so", dim=True)
+
+
+def _show_victims(victims: Sequence[dict[str, Any]], *, dry: bool) -> None:
+    say("would be evicted, in this order:" if dry else "evicted, in this order:")
+    rows = [_row(victim) for victim in victims]
+    table(("name", "block", "last use", "hits", "frees"), rows, right=("hits", "frees"), wraps=("name",))
+    say()
 
 
 def _row(victim: dict[str, Any]) -> tuple[str, ...]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentkv.errors import CorruptBlock, MissingSegment, StoreError, UnknownBlock, UsageError
+from agentkv.records import Fingerprint
 
 if TYPE_CHECKING:
-    from agentkv.records import Fingerprint, Manifest, NamedBlock
+    from agentkv.records import Manifest, NamedBlock
     from agentkv.store.catalog import BlockStore
     from agentkv.store.format import Summary
     from agentkv.store.uses import Use
@@ -58,7 +59,7 @@ class Facts:
     """One block in a listing. Bytes are those on disk; ``fault``: why it cannot be used, then the rest may be None."""
 
     model: str | None = None
-    model_sha256: str | None = None
+    fingerprint: Fingerprint | None = None
     tokens: int | None = None
     exactness: str | None = None
     own_bytes: int | None = None
@@ -106,8 +107,12 @@ def survey(store: BlockStore) -> Survey:
 def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[str, int]) -> Facts:
     from agentkv.store.findings import refusal_of
 
-    known: Any = {"model": _model_of(summary.content), "tokens": summary.n_tokens, "exactness": summary.exactness}
-    known["model_sha256"] = summary.content.get("model_sha256")
+    known: Any = {
+        "model": _model_of(summary.content, store),
+        "tokens": summary.n_tokens,
+        "exactness": summary.exactness,
+    }
+    known["fingerprint"] = Fingerprint.model_validate({"content": summary.content, "numerics": summary.numerics})
     lost = next((digest for digest in summary.segments if digest not in sizes), None)
     if lost is not None:
         return Facts(**known, fault=MissingSegment(block_id, lost, Path(store.segments.where(lost))))
@@ -127,34 +132,29 @@ def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[st
     return Facts(**known, own_bytes=own, shared_bytes=sum(sizes[digest] for digest in summary.segments) - own)
 
 
-def model_name(fingerprint: Fingerprint) -> str:
-    """The catalogue's name of the model that a fingerprint holds, else the start of its digest."""
-    return _model_of(fingerprint.content)
+def model_name(fingerprint: Fingerprint, store: BlockStore | None = None) -> str:
+    """The name of the model that a fingerprint holds: the catalogue's, the store's, else the start of its digest."""
+    return _model_of(fingerprint.content, store)
 
 
-def _model_of(content: Mapping[str, object]) -> str:
-    if content.get("engine") == "fake":
-        return "fake"
-    return model_of_digest(str(content.get("model_sha256", "")))
+def _model_of(content: Mapping[str, object], store: BlockStore | None) -> str:
+    digest = str(content.get("model_sha256", ""))
+    found = model_of_digest(digest, store)
+    return "fake" if content.get("engine") == "fake" and found == digest[:12] else found
 
 
-def model_of_digest(digest: str) -> str:
-    """The catalogue's name of the model of that SHA-256, else the digest's start."""
-    from agentkv.engine.models import CATALOGUE
+def model_of_digest(digest: str, store: BlockStore | None = None) -> str:
+    """The name of the model of that SHA-256: the catalogue's, the store's, else the digest's start."""
+    from agentkv.mismatch import model_name
 
-    return next((entry.name for entry in CATALOGUE.values() if entry.sha256 == digest), digest[:12] or "?")
+    return model_name(store, digest)
 
 
 def model_digest(model: str) -> str:
     """SHA-256 of the model that ``model`` names; nothing is fetched or loaded. Raises ModelError's."""
-    from agentkv.cli.options import FAKE
-    from agentkv.engine.models import CATALOGUE, resolve
+    from agentkv.engine.opening import model_sha256
 
-    if model == FAKE:
-        from agentkv.engine.fake import FakeEngine
-
-        return FakeEngine(window=64).info.sha256
-    return CATALOGUE[model].sha256 if model in CATALOGUE else resolve(model, pull=False).sha256
+    return model_sha256(model)
 
 
 def is_of_model(manifest: Manifest, digest: str) -> bool:
@@ -165,13 +165,15 @@ def is_of_model(manifest: Manifest, digest: str) -> bool:
 def find(store: BlockStore, key: str, model: str | None = None) -> str:
     """The block id that a name, or an id's first six digits or more, stands for.
 
-    A name that several models have takes ``model`` to choose. Raises UnknownBlock, UsageError.
+    A name that several models have takes ``model`` to choose; of several settings of one model, those that it is opened
+    with are meant. Raises UnknownBlock, UsageError.
     """
     skipped: list[StoreError] = []
     names = [n for n in store.names(on_error=skipped.append) if n.kind in ("skill", "text")]
     matches = [n for n in names if n.name == key]
     if len(matches) > 1 and model is not None:
         matches = _of_model(store, matches, model_digest(model)) or matches
+        matches = _of_engine(store, matches, model) if len(matches) > 1 else matches
     if len(matches) > 1:
         ids = ", ".join(f"{n.block_id[:12]} ({n.kind})" for n in matches)
         raise UsageError(f"{key!r} is the name of {len(matches)} blocks: {ids}. Pass one of the ids, or --model NAME.")
@@ -189,6 +191,14 @@ def find(store: BlockStore, key: str, model: str | None = None) -> str:
 def _of_model(store: BlockStore, names: list[NamedBlock], digest: str) -> list[NamedBlock]:
     found = [(named, store.manifest(named.block_id)) for named in names]
     return [named for named, manifest in found if manifest is not None and is_of_model(manifest, digest)]
+
+
+def _of_engine(store: BlockStore, names: list[NamedBlock], model: str) -> list[NamedBlock]:
+    """Those of the engine that the model is opened as; all where none is."""
+    from agentkv.cli.differing import expected
+
+    meant = expected(store, model)
+    return [named for named in names if not meant.of_block(named.block_id)] or names
 
 
 def names_by_block(store: BlockStore) -> dict[str, str]:

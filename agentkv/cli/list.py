@@ -12,17 +12,20 @@ from agentkv.errors import AgentKVError, StoreError, UnknownBlock
 
 if TYPE_CHECKING:
     from agentkv.cli.inventory import Facts
+    from agentkv.mismatch import Fields
     from agentkv.records import NamedBlock
     from agentkv.store.uses import Use
 
 _WIDE = 112
+_OTHER = "other engine by"
 
 
 @dataclass(frozen=True)
 class Entry:
     """One name. What only a sound block tells is None where there is none; ``fault`` says why.
 
-    ``selected``: whether it is of the model that was asked for, None if none was. Bytes are those on disk.
+    ``selected``: whether the engine of the model that was asked for can use it, None if none was. ``differs``: by which
+    fields it is another engine's than `agentkv ask` opens, with both values. Bytes are those on disk.
     ``last_use``: ISO 8601, UTC. ``imported``: whether it came with a pack.
     """
 
@@ -36,6 +39,7 @@ class Entry:
     shared_bytes: int | None
     exactness: str | None
     selected: bool | None
+    differs: dict[str, Any] | None
     hits: int
     last_use: str | None
     pinned: bool
@@ -50,16 +54,24 @@ def list_(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """List what is stored, for every model, and when it was last used; with --model, mark what that model can use."""
-    from agentkv.cli.inventory import ago, last_use, model_digest, survey
+    """List what is stored, for every engine, what another one has made, and when it was last used.
+
+    With --model, mark what that model can use, with the settings of the environment and of the store.
+    """
+    from agentkv.cli.differing import expected, say_note
+    from agentkv.cli.inventory import ago, last_use, survey
 
     with options.open_store(store) as opened:
-        digest = None if model is None else model_digest(model)
+        meant = expected(opened, model)
         failures: list[AgentKVError] = []
         names = [n for n in opened.names(on_error=failures.append) if n.kind in ("skill", "text")]
         found, uses = survey(opened), opened.uses()
         marks = opened.pinned(), set(opened.files.imports.digests())
-        entries = [_entry(named, found.blocks.get(named.block_id), digest, uses, marks, failures) for named in names]
+        fields = {key: meant.fields(facts.fingerprint) for key, facts in found.blocks.items()}
+        entries = [
+            _entry(named, found.blocks.get(named.block_id), model, fields, uses, marks, failures) for named in names
+        ]
+        note = meant.note((entry.name, fields.get(entry.block_id, {})) for entry in entries)
         sound = not failures and all(facts.fault is None for facts in found.blocks.values())
         record: dict[str, Any] = {
             "store": opened.root,
@@ -67,21 +79,30 @@ def list_(
             "other_blocks": len(found.blocks.keys() - {entry.block_id for entry in entries}),
             "stored_bytes": found.usage.stored if sound else None,
             "raw_bytes": found.usage.states if sound else None,
+            "note": note or None,
         }
     when = {entry.block_id: ago(last_use(uses.get(entry.block_id))) for entry in entries}
-    finish(record, as_json, lambda: _show(record, entries, when, model), failures)
+
+    def show() -> None:
+        _show(record, entries, when, model)
+        say_note(meant, note)
+
+    finish(record, as_json, show, failures)
 
 
 def _entry(
     named: NamedBlock,
     facts: Facts | None,
-    digest: str | None,
+    model: str | None,
+    fields: Mapping[str, Fields],
     uses: Mapping[str, Use],
     marks: tuple[Collection[str], Collection[str]],
     failures: list[AgentKVError],
 ) -> Entry:
+    from agentkv.cli.differing import record_of
     from agentkv.cli.inventory import iso, last_use
 
+    differs = fields.get(named.block_id, {})
     fault: StoreError | None
     if facts is None:
         fault = UnknownBlock(named.block_id, f"It is what {named.name!r} points to; deposit it again.")
@@ -100,7 +121,8 @@ def _entry(
         own_bytes=facts.own_bytes if facts else None,
         shared_bytes=facts.shared_bytes if facts else None,
         exactness=facts.exactness if facts else None,
-        selected=None if digest is None or facts is None or facts.model is None else facts.model_sha256 == digest,
+        selected=None if model is None or facts is None or facts.fingerprint is None else not differs,
+        differs=record_of(differs),
         hits=use.hits if use else 0,
         last_use=iso(last_use(use)),
         pinned=named.block_id in marks[0],
@@ -119,12 +141,13 @@ def _show(record: dict[str, Any], entries: list[Entry], when: Mapping[str, str],
         say(f"nothing is stored in {record['store']} yet. Run `agentkv deposit PATH`, or `agentkv demo`.")
         return
     wide = console().width >= _WIDE
-    columns = ["name", "kind", "model", "made by", "tokens", "own", "shared", "hits", "last use", "proof"]
+    columns = ["name", "kind", "model", "made by", "tokens", "own", "shared", "hits", "last use", "proof", _OTHER]
     left_out = set() if wide else {"made by", "shared", "kind"}
+    left_out |= set() if any(entry.differs for entry in entries) else {_OTHER}
     shown = [column for column in columns if column not in left_out]
     rows = [dict(zip(columns, _cells(entry, when[entry.block_id]), strict=True)) for entry in entries]
     right = ("tokens", "own", "shared", "hits")
-    table(shown, [[row[column] for column in shown] for row in rows], right=right, wraps=("name", "model"))
+    table(shown, [[row[column] for column in shown] for row in rows], right=right, wraps=("name", "model", _OTHER))
     unnamed = record["other_blocks"]
     others = f" and {unnamed:,} unnamed {'one' if unnamed == 1 else 'ones'}" if unnamed else ""
     total = "" if record["stored_bytes"] is None else f": {size(record['stored_bytes'])} on disk"
@@ -132,7 +155,7 @@ def _show(record: dict[str, Any], entries: list[Entry], when: Mapping[str, str],
     if record["other_blocks"]:
         say("unnamed: agent prefixes, router cards, windows of documents, and what a name pointed to before", dim=True)
     if model is not None:
-        say(f"* made with {model}", dim=True)
+        say(f"* can be used with {model}, opened as set", dim=True)
 
 
 def _unnamed(record: dict[str, Any]) -> str:
@@ -148,7 +171,8 @@ def _cells(entry: Entry, when: str) -> tuple[str, ...]:
     name = f"{entry.name} (pinned)" if entry.pinned else entry.name
     model = f"{entry.model or '?'}{'*' if entry.selected else ''}"
     head = name, entry.kind, model, entry.fingerprint_id[:8]
+    other = ", ".join(entry.differs or ())
     if entry.fault is not None:
-        return *head, "", "", "", "", "", "DAMAGED"
+        return *head, "", "", "", "", "", "DAMAGED", other
     sizes = f"{entry.tokens:,}", size(entry.own_bytes or 0), size(entry.shared_bytes or 0)
-    return *head, *sizes, f"{entry.hits:,}", when, entry.exactness or ""
+    return *head, *sizes, f"{entry.hits:,}", when, entry.exactness or "", other

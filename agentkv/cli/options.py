@@ -8,11 +8,10 @@ the help does not show: it answers with a line of the manual and needs no model 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from agentkv.engine.settings import EngineSettings
     from agentkv.evidence import Ledger as EvidenceLedger
     from agentkv.memory import AgentMemory
+    from agentkv.records import EngineChoice
     from agentkv.store.catalog import BlockStore
 
 DEFAULT_MODEL = "smollm2-135m"
 FAKE = "fake"
 CODEC = "AGENTKV_CODEC"
 _ROUTER_WINDOW = 2048
-_FAKE_WINDOW = 1 << 16
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 MaxNew = Annotated[
@@ -49,6 +48,16 @@ Store = Annotated[
     ),
 ]
 Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME|PATH",
+        envvar="AGENTKV_MODEL",
+        show_default="as set, else smollm2-135m",
+        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
+    ),
+]
+BenchModel = Annotated[
     str,
     typer.Option(
         "--model",
@@ -66,19 +75,41 @@ Window = Annotated[
     int | None,
     typer.Option(
         metavar="TOKENS",
-        show_default="the model's, at most 8,192",
+        envvar="AGENTKV_WINDOW",
+        show_default="as set, else the model's, at most 8,192",
         rich_help_panel=_ENGINE,
         help="Tokens that fit into the context.",
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(metavar="N", show_default="all", rich_help_panel=_ENGINE, help="CPU threads.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        envvar="AGENTKV_THREADS",
+        show_default="as set, else all",
+        rich_help_panel=_ENGINE,
+        help="CPU threads.",
+    ),
 ]
 KvType = Annotated[
-    str, typer.Option(metavar="f32|f16|q8_0", rich_help_panel=_ENGINE, help="How keys and values are kept.")
+    str | None,
+    typer.Option(
+        metavar="f32|f16|q8_0",
+        envvar="AGENTKV_KV_TYPE",
+        show_default="as set, else f16",
+        rich_help_panel=_ENGINE,
+        help="How keys and values are kept.",
+    ),
 ]
 FlashAttention = Annotated[
-    bool, typer.Option("--flash-attention", rich_help_panel=_ENGINE, help="Use it; q8_0 needs it.")
+    bool | None,
+    typer.Option(
+        "--flash-attention/--no-flash-attention",
+        envvar="AGENTKV_FLASH_ATTENTION",
+        show_default="as set, else off",
+        rich_help_panel=_ENGINE,
+        help="Use it; q8_0 needs it.",
+    ),
 ]
 Embedder = Annotated[
     str | None,
@@ -98,7 +129,26 @@ RouterModel = Annotated[
         help="Another, smaller model that routes for this one.",
     ),
 ]
-GpuLayers = Annotated[int, typer.Option(metavar="N", min=0, rich_help_panel=_ENGINE, help="Layers to put on the GPU.")]
+GpuLayers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        envvar="AGENTKV_GPU_LAYERS",
+        show_default="as set, else 0",
+        rich_help_panel=_ENGINE,
+        help="Layers to put on the GPU.",
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Fail, instead of warning, where skills are left out since another engine has deposited them."
+    ),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Do not ask; without a terminal nothing is removed unless you say so.")
+]
 
 
 Ledger = Annotated[
@@ -165,13 +215,51 @@ def numbers(text: str | None) -> list[int] | None:
 
 
 def engine_settings(
-    window: int | None, threads: int | None, kv_type: str, flash_attention: bool, gpu_layers: int
+    window: int | None, threads: int | None, kv_type: str | None, flash_attention: bool | None, gpu_layers: int | None
 ) -> EngineSettings:
-    """The engine's settings. Raises UsageError for a value out of range."""
+    """The settings of a benchmark's engine, None as by default. Raises UsageError for a value out of range."""
     from agentkv.engine.settings import EngineSettings
 
-    values: dict[str, Any] = {"window": window, "threads": threads, "kv_type": kv_type}
-    return EngineSettings(**values, flash_attention=flash_attention, gpu_layers=gpu_layers)
+    wanted = cast(Literal["f32", "f16", "q8_0"], kv_type or "f16")
+    return EngineSettings(
+        window=window,
+        threads=threads,
+        kv_type=wanted,
+        flash_attention=bool(flash_attention),
+        gpu_layers=gpu_layers or 0,
+    )
+
+
+def chosen(
+    store: Path | None,
+    model: str | None,
+    window: int | None = None,
+    threads: int | None = None,
+    kv_type: str | None = None,
+    flash_attention: bool | None = None,
+    gpu_layers: int | None = None,
+) -> tuple[str, EngineSettings]:
+    """With which model and settings a command opens the engine: by its options, the environment, the store, as usual.
+
+    Raises UsageError for a value out of range.
+    """
+    from agentkv.engine.opening import choose
+
+    values = {"window": window, "threads": threads, "kv_type": kv_type}
+    values |= {"flash_attention": flash_attention, "gpu_layers": gpu_layers}
+    found, settings = choose({"model": model, **values}, stored_choice(store))
+    return str(found), settings
+
+
+def stored_choice(store: Path | None) -> EngineChoice:
+    """What the store says of the engine; nothing where there is no store yet."""
+    from agentkv.records import EngineChoice
+    from agentkv.store.marker import MARKER
+
+    if not (store_path(store).expanduser() / MARKER).exists():
+        return EngineChoice()
+    with open_store(store) as opened:
+        return opened.engine_choice
 
 
 @contextlib.contextmanager
@@ -183,6 +271,7 @@ def open_memory(
     create: bool = False,
     embedder: str | None = None,
     router_model: str | None = None,
+    strict: bool = False,
 ) -> Iterator[AgentMemory]:
     """The memory of a command. The store comes first: a wrong path should not cost a download.
 
@@ -202,7 +291,7 @@ def open_memory(
         if small is not None and small != model:
             router = _open_engine(small, engine_settings(_ROUTER_WINDOW, settings.threads, "f16", False, 0))
             held.callback(router.close)
-        with AgentMemory(opened, engine, embedder=_embedder(meaning), router_model=router) as memory:
+        with AgentMemory(opened, engine, embedder=_embedder(meaning), router_model=router, strict=strict) as memory:
             yield memory
 
 
@@ -227,9 +316,11 @@ def _embedder(name: str | None) -> Any:
 
 def fetch_model(model: str) -> None:
     """Have the model's file on this machine, with a bar while it is fetched. Raises ModelError's."""
-    if model == FAKE:
-        return
     from agentkv.engine import models
+    from agentkv.engine.opening import is_fake
+
+    if is_fake(model):
+        return
 
     absent = [m.entry for m in models.list_models() if m.entry.name == model and not m.path.exists()]
     with bytes_bar(pull_notice(absent[0]) if absent else "") as report:
@@ -237,28 +328,10 @@ def fetch_model(model: str) -> None:
 
 
 def _open_engine(model: str, settings: EngineSettings) -> Engine:
-    if model == FAKE:
-        from agentkv.engine.fake import FakeEngine
+    from agentkv.engine.opening import open_engine
 
-        return FakeEngine(window=settings.window or _FAKE_WINDOW, replies=quote)
     if not model:
         raise UsageError("--model is empty. Run `agentkv models list`.")
     fetch_model(model)
     with status(f"loading {model}"):
-        from agentkv.engine.llama import LlamaEngine
-
-        return LlamaEngine.open(model, settings)
-
-
-@functools.lru_cache(maxsize=8)
-def quote(prompt: str) -> str:
-    """The fake model's answer: of the lines that share most words with the question, the longest."""
-    head, _, question = prompt.rpartition("user\n")
-    wanted = _words(question.removesuffix("assistant\n"))
-    shared = {line.strip(): len(wanted & _words(line)) for line in head.splitlines()}
-    best = max(shared, key=lambda line: (shared[line], len(line)), default="")
-    return best if shared.get(best) else "I do not know."
-
-
-def _words(text: str) -> set[str]:
-    return {word for word in (part.strip(".,:;?!|()'\"").casefold() for part in text.split()) if len(word) > 2}
+        return open_engine(model, settings)

@@ -32,7 +32,7 @@ def total(store: BlockStore, since: str) -> dict[str, Any]:
     from agentkv.savings import savings
 
     found = savings(store.turns.read(), lambda line: None, since)
-    return _figures(found.total) | _beside(found, since)
+    return _figures(found.total) | _beside(store, found, since)
 
 
 def record(store: BlockStore, by: By, since: str) -> dict[str, Any]:
@@ -47,7 +47,9 @@ def record(store: BlockStore, by: By, since: str) -> dict[str, Any]:
         rows.sort(key=lambda row: str(row["day"]))
     else:
         rows.sort(key=lambda row: (-(row["seconds_saved"] or 0.0), -row["tokens_restored"], row["called"]))
-    return {"store": store.root, "by": by.value, "rows": rows, "total": _figures(found.total)} | _beside(found, since)
+    return {"store": store.root, "by": by.value, "rows": rows, "total": _figures(found.total)} | _beside(
+        store, found, since
+    )
 
 
 def _key(by: By) -> Callable[[LoggedTurn], Hashable]:
@@ -103,13 +105,13 @@ def _figures(sums: Saved) -> dict[str, Any]:
     }
 
 
-def _beside(found: Savings[Any], since: str) -> dict[str, Any]:
+def _beside(store: BlockStore, found: Savings[Any], since: str) -> dict[str, Any]:
     from agentkv.cli.inventory import model_of_digest
 
     rates = [
         {
             "fingerprint_id": fingerprint,
-            "model": model_of_digest(rate.model_sha256),
+            "model": model_of_digest(rate.model_sha256, store),
             "ms_a_token": rate.ms,
             "readings": rate.readings,
             "tokens": rate.tokens,

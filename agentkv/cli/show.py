@@ -35,6 +35,7 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Show a block: its chain, segments, sizes, uses, proof, fingerprint and where it came from."""
+    from agentkv.cli.differing import expected, record_of
     from agentkv.cli.inventory import find
     from agentkv.errors import UnknownBlock
 
@@ -43,10 +44,13 @@ def show(
         manifest = opened.manifest(block_id)
         if manifest is None:
             raise UnknownBlock(block_id, "Its name is left, the block is gone; deposit the text again.")
-        record = describe(opened, manifest)
+        meant = expected(opened, model)
+        fields = meant.fields(manifest.fingerprint)
+        record = describe(opened, manifest) | {"differs": record_of(fields)}
+        words = meant.in_words(fields)
     if tokens:
         record["own_tokens"] = list(manifest.tokens)
-    finish(record, as_json, lambda: _print(record))
+    finish(record, as_json, lambda: _print(record, words))
 
 
 def describe(store: BlockStore, manifest: Manifest) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def describe(store: BlockStore, manifest: Manifest) -> dict[str, Any]:
         "own_bytes": sizes.own_stored,
         "shared_bytes": sizes.shared_stored,
         "segments": [ref.model_dump(mode="json") for ref in manifest.segments],
-        "model": model_name(manifest.fingerprint),
+        "model": model_name(manifest.fingerprint, store),
         "fingerprint_id": manifest.fingerprint.id,
         "fingerprint": manifest.fingerprint.model_dump(mode="json"),
         "source_begins": next((lines for n in names if (lines := _text_begins(store, n))), []),
@@ -114,7 +118,7 @@ def _first_lines(source: str) -> list[str]:
     return text.splitlines()[:_SOURCE_LINES]
 
 
-def _print(record: dict[str, Any]) -> None:
+def _print(record: dict[str, Any], other: str) -> None:
     rows: list[tuple[str, str]] = []
     fields = record["fingerprint"]["content"] | record["fingerprint"]["numerics"]
     for named in record["names"]:
@@ -136,6 +140,7 @@ def _print(record: dict[str, Any]) -> None:
         ("segments", _segments(record["segments"])),
         ("model", record["model"]),
         ("fingerprint", record["fingerprint_id"]),
+        ("other engine", f"than `agentkv ask` opens here: {other}" if other else ""),
         ("", "; ".join(f"{key} {_field(value)}" for key, value in fields.items())),
     ]
     _pairs([row for row in rows if row[1]])

@@ -37,7 +37,9 @@ def stats(
     Tokens saved are those restored instead of read. Seconds saved are an estimate: restored tokens times what reading
     a token took in this store, less what restoring took.
     """
+    from agentkv.cli.differing import expected, say_note
     from agentkv.cli.inventory import survey
+    from agentkv.mismatch import fields_counted
 
     day = "" if since is None else f"{since:%Y-%m-%d}"
     if by is not None:
@@ -62,11 +64,21 @@ def stats(
             "recent": _recent(found, uses, names),
             "saved": None,
         }
+        meant = expected(opened, None)
+        fields = {key: meant.fields(facts.fingerprint) for key, facts in found.blocks.items()}
+        note = meant.note((entry.name, fields.get(entry.block_id, {})) for entry in names)
+        others = [one for one in fields.values() if one]
+        record["other_engine"] = {"blocks": len(others), "fields": fields_counted(others), "note": note or None}
         try:
             record["saved"] = saved.total(opened, day)
         except StoreReadError as error:
             failures.append(error)
-    finish(record, as_json, lambda: _show(record), failures)
+
+    def show() -> None:
+        _show(record)
+        say_note(meant, note)
+
+    finish(record, as_json, show, failures)
 
 
 def _blocks(store: BlockStore, found: Survey, names: list[NamedBlock]) -> dict[str, int]:
@@ -197,6 +209,8 @@ def _show(record: dict[str, Any]) -> None:
         rows += [("", f"{row['model']}: {_by_model(row)}") for row in record["models"]]
     elif record["models"]:
         rows += [("model", record["models"][0]["model"])]
+    other = record["other_engine"]
+    rows += [("other engine", f"{count(other['blocks'], 'block')}, {other['fields']}")] if other["blocks"] else []
     rows += [
         ("states", f"{size(of['states'])}, if each block were kept whole"),
         ("shared", f"{size(of['saved_by_sharing'])} saved{_percent(of['saved_by_sharing'], of['states'])}"),

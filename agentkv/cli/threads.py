@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.confirm import confirm
 from agentkv.cli.output import count, finish, one_line, say, table
 
 if TYPE_CHECKING:
@@ -91,11 +92,15 @@ def rewind(
 
 
 @app.command()
-def rm(thread: Name, store: options.Store = None, as_json: options.Json = False) -> None:
-    """Delete a conversation, with the states that no other one needs."""
+def rm(thread: Name, yes: options.Yes = False, store: options.Store = None, as_json: options.Json = False) -> None:
+    """Delete a conversation, with the states that no other one needs; it exists nowhere else, so you are asked."""
     from agentkv import threads
+    from agentkv.store.threadlog import ThreadLog
 
     with options.open_store(store) as opened:
+        threads.require(opened, thread)
+        turns = len(ThreadLog(opened.files, thread).numbers())
+        confirm(f"the conversation {thread!r} (its log has {turns:,} turns and moves)", yes=yes, as_json=as_json)
         blocks = threads.remove(opened, thread)
         record = {"store": opened.root, "thread": thread, "blocks": blocks}
     finish(record, as_json, lambda: say(f"{thread} removed, with {count(blocks, 'block')}"))

@@ -48,17 +48,19 @@ def verify(
     prove: Annotated[
         bool, typer.Option("--prove", help="Repeat the 32-step proof with the model, for its own blocks.")
     ] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Check every byte of stored blocks; with --prove also that they continue as when they were stored."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    from agentkv.cli.differing import expected, say_note
+
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     failures: list[AgentKVError] = []
     with _opened(store, model, settings, prove) as (opened, blocks):
         names = _names(opened, failures)
@@ -66,9 +68,15 @@ def verify(
         checks = (_check(opened, blocks, key, model, names, failures) for key in wanted)
         label = lambda i: names.get(wanted[i], wanted[i])  # noqa: E731
         done = list(steps_bar(checks, len(wanted), "block", label))
-        root = opened.root
-    record = {"store": root, "ok": not failures, "blocks": [asdict(check) for check in done]}
-    finish(record, as_json, lambda: _show(done, root), failures)
+        root, meant = opened.root, expected(opened, model, settings)
+        note = meant.note((check.name, meant.of_block(check.block_id)) for check in done if check.block_id in names)
+    record = {"store": root, "ok": not failures, "blocks": [asdict(check) for check in done], "note": note or None}
+
+    def show() -> None:
+        _show(done, root)
+        say_note(meant, note)
+
+    finish(record, as_json, show, failures)
 
 
 @contextlib.contextmanager
@@ -118,7 +126,8 @@ def _prove(blocks: Blocks, manifest: Manifest) -> str:
     from agentkv.records import Exactness
 
     if manifest.fingerprint.id != blocks.fingerprint.id:
-        return "other model or settings"
+        fields = manifest.fingerprint.differences(blocks.fingerprint)
+        return f"not repeated: other model or settings ({', '.join(fields)})"
     if manifest.probe is None:
         rests = manifest.exactness is Exactness.EXACT_BY_CONFIG
         return "by the configuration's self-test" if rests else "no proof to repeat"

@@ -9,14 +9,29 @@ indexfile.py  the SQLite file under both                            locate.py   
 reading.py    a window as a block                                   adding.py    a plan and its execution
 quote.py      sentences as the only thing to say                    answer.py    an answer with its evidence
 compose.py    several windows by sequential prefill                 corpus.py    the facade
+elsewhere.py  corpora of other engines                              again.py     the same cut for this one
 """
 
 from __future__ import annotations
 
 from agentkv.documents.adding import Plan, Report
+from agentkv.documents.again import deposit_again
 from agentkv.documents.answer import Evidence, Reply
 from agentkv.documents.corpus import Corpus, embed, find
 from agentkv.documents.locate import Hit
 from agentkv.documents.shelf import Shelf, find_shelf, shelves
 
-__all__ = ["Corpus", "Evidence", "Hit", "Plan", "Reply", "Report", "Shelf", "embed", "find", "find_shelf", "shelves"]
+__all__ = [
+    "Corpus",
+    "Evidence",
+    "Hit",
+    "Plan",
+    "Reply",
+    "Report",
+    "Shelf",
+    "deposit_again",
+    "embed",
+    "find",
+    "find_shelf",
+    "shelves",
+]

@@ -26,7 +26,15 @@ from agentkv.documents.shelf import Shelf
 from agentkv.documents.source import read_source, read_text_source
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Cancellation
-from agentkv.errors import AgentKVError, InexactBlock, InvalidDocument, OverBudget, StaleDocument, StoreFull
+from agentkv.errors import (
+    AgentKVError,
+    CorruptBlock,
+    InexactBlock,
+    InvalidDocument,
+    OverBudget,
+    StaleDocument,
+    StoreFull,
+)
 from agentkv.hashing import sha256
 from agentkv.notices import warn
 from agentkv.records import SelfTest
@@ -298,6 +306,27 @@ class Adding:
                 self._tested = run_self_test(memory.engine, identity, cancellation)
         if self._tested is not None and store.selftest(identity) is None:
             store.set_selftest(self._tested)
+
+    def take_over(
+        self, other: Shelf, cancellation: Cancellation | None = None
+    ) -> tuple[int, int, tuple[tuple[str, AgentKVError], ...]]:
+        """Cut the documents of another corpus from its kept sources; files, windows, and what failed, by path."""
+        files, windows, failed = 0, 0, []
+        for key, record in other.all().items():
+            _check(cancellation)
+            try:
+                data = other.sources.read(record.sha256)
+                if data is None:
+                    raise StaleDocument(record.path, "its kept source is gone")
+                item = Found(Path(record.origin), record.path, record.root, record.kind)
+                cut = self._cut(item, data, record.encoding, record.encoding_by)
+                self._shelf.put(key, cut, data)
+            except (InvalidDocument, StaleDocument, CorruptBlock) as error:
+                failed.append((record.path, error))
+            else:
+                files, windows = files + 1, windows + len(cut.windows)
+        with Index(self._shelf):
+            return files, windows, tuple(failed)
 
     # --- the work ---
 

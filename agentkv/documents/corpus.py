@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,17 +10,18 @@ from typing import Any, Literal
 from agentkv.documents import compose
 from agentkv.documents.adding import Adding, Forecast, OnFile, OnWindow, Plan, Report, Sample, Until
 from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, Source, ask_window, combine
+from agentkv.documents.elsewhere import why_missing
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Embed, Hit, locate, rerank
 from agentkv.documents.meaning import Meaning, OnVectors
 from agentkv.documents.reading import PREFIX, TURN_TOKENS, Reader
-from agentkv.documents.records import CorpusRecord, corpus_key
+from agentkv.documents.records import CorpusRecord, DocumentRecord, corpus_key
 from agentkv.documents.shelf import Shelf, shelves
 from agentkv.documents.source import checked_encoding
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
-from agentkv.errors import NativeRefusal, StaleDocument, UnknownCorpus, UsageError
+from agentkv.errors import AgentKVError, NativeRefusal, StaleDocument, UnknownCorpus, UsageError
 from agentkv.memory import AgentMemory
 from agentkv.notices import warn
 from agentkv.records import Manifest
@@ -175,6 +176,16 @@ class Corpus(Shared):
         self._there()
         return self.carry_out(self._adding.changed(cancellation), cancellation=cancellation)
 
+    def take_over(
+        self, other: Shelf, cancellation: Cancellation | None = None
+    ) -> tuple[int, int, tuple[tuple[str, AgentKVError], ...]]:
+        """Cut what another engine's corpus holds for this one, from its kept sources; files, windows, what failed.
+
+        No window is read. Raises Cancelled, StoreFull, StoreReadError.
+        """
+        self.shelf.write(self.record)
+        return self._adding.take_over(other, cancellation)
+
     def remove(self, paths: Sequence[str]) -> tuple[int, int]:
         """Retire the files called so, or below a folder called so; files and blocks that went. Raises UsageError."""
         return remove(self.shelf, paths)
@@ -310,7 +321,7 @@ class Corpus(Shared):
     def _there(self) -> Shelf:
         if not self.exists:
             known = sorted({record.name for shelf in shelves(self.memory.store) if (record := shelf.record)})
-            raise UnknownCorpus(self.name, known)
+            raise UnknownCorpus(self.name, known, why_missing(self.memory.store, self.memory.engine, self.name))
         return self.shelf
 
     def _trim(self) -> None:
@@ -346,17 +357,23 @@ def embed(
 def remove(shelf: Shelf, paths: Sequence[str]) -> tuple[int, int]:
     """Retire the files called so, or below a folder called so; needs no model. Raises UsageError for one not there."""
     there = shelf.all()
-    gone: set[str] = set()
-    for path in paths:
-        called = path.rstrip("/")
-        found = {key for key, record in there.items() if _is_called(record.path, record.origin, called)}
-        if not found:
-            raise UsageError(f"no file of the corpus is called {path!r} or lies below it. Run `agentkv docs status`.")
-        gone |= found
+    gone = called(there, paths)
     blocks = shelf.remove_blocks({window.block_id for key in gone for window in there[key].windows}, gone)
     shelf.forget(gone)
     with Index(shelf):
         return len(gone), blocks
+
+
+def called(there: Mapping[str, DocumentRecord], paths: Sequence[str]) -> set[str]:
+    """The keys of the documents called so, or below a folder called so. Raises UsageError for one not there."""
+    found: set[str] = set()
+    for path in paths:
+        name = path.rstrip("/")
+        mine = {key for key, record in there.items() if _is_called(record.path, record.origin, name)}
+        if not mine:
+            raise UsageError(f"no file of the corpus is called {path!r} or lies below it. Run `agentkv docs status`.")
+        found |= mine
+    return found
 
 
 def _is_called(path: str, origin: str, called: str) -> bool:

@@ -65,6 +65,11 @@ class Shelf(Shared):
         """The corpus's record; None while nothing was added. Raises CorruptBlock."""
         return self._corpora.read(self.key)
 
+    @property
+    def written_at(self) -> float:
+        """When the corpus's record was written, in seconds since 1970."""
+        return self._corpora.written_at(self.key)
+
     def write(self, record: CorpusRecord) -> None:
         """Put the corpus's record there."""
         if self.record != record:

@@ -84,7 +84,7 @@ class Counters:
 class ModelInfo:
     """What is known of the loaded model. ``train_window`` is in tokens, ``sha256`` over the model's bytes.
 
-    ``n_params``: its weights, 0 where that is not known.
+    ``n_params``: its weights, 0 where that is not known. ``spec``: its file, or the name by which it is opened again.
     """
 
     name: str
@@ -98,6 +98,7 @@ class ModelInfo:
     eos_text: str
     add_bos: bool
     n_params: int = 0
+    spec: str = ""
 
 
 @dataclass(frozen=True)

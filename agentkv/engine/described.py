@@ -28,6 +28,7 @@ def described(model: Any, path: Path, name: str, sha256: str) -> ModelInfo:
         eos_text=piece_of(vocab, eos, special=True).decode("utf-8", "replace") if eos >= 0 else "",
         add_bos=bool(llama_cpp.llama_vocab_get_add_bos(vocab)),
         n_params=llama_cpp.llama_model_n_params(model),
+        spec=str(path),
     )
 
 

@@ -9,6 +9,7 @@ Not guaranteed: any likeness to a language model.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -20,6 +21,7 @@ from agentkv._version import __version__
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampling, Scored, State, one_by_one
 from agentkv.engine.generate import check_ids, check_window, log_probability
+from agentkv.engine.settings import EngineSettings, require_gpu
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
 from agentkv.forks import OwnedLock
 from agentkv.records import Fingerprint, Planes, Section, StateLayout
@@ -45,12 +47,46 @@ def _section(window: int) -> Section:
 LAYOUT = StateLayout(architecture="fake", sections=(_section(0), _section(_SLIDING)))
 
 
+FAKE = "fake"
+"""The name by which this engine is opened, where a model's is asked for; ``fake:WORD`` is one of other weights."""
+
+
+def fake_sha256(weights: str = "") -> str:
+    """What stands for the model's digest."""
+    return hashlib.sha256(b"fake" + weights.encode()).hexdigest()
+
+
+def fake_fingerprint(model_sha256: str, settings: EngineSettings) -> Fingerprint:
+    """The fingerprint of a fake under these settings."""
+    content = {"kv_type": settings.kv_type, "flash_attention": settings.flash_attention}
+    pinned = settings.flash_attention or settings.gpu_layers
+    numerics = {"gpu_layers": settings.gpu_layers, "threads": settings.threads if pinned else None}
+    return Fingerprint(
+        content={"engine": FAKE, "model_sha256": model_sha256, **content}, numerics={"agentkv": __version__, **numerics}
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def quote(prompt: str) -> str:
+    """An answer: of the lines that share most words with the question, the longest."""
+    head, _, question = prompt.rpartition("user\n")
+    wanted = _words(question.removesuffix("assistant\n"))
+    shared = {line.strip(): len(wanted & _words(line)) for line in head.splitlines()}
+    best = max(shared, key=lambda line: (shared[line], len(line)), default="")
+    return best if shared.get(best) else "I do not know."
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in (part.strip(".,:;?!|()'\"").casefold() for part in text.split()) if len(word) > 2}
+
+
 class FakeEngine(Shared):
     """See the module's text; the methods' contract is that of :class:`agentkv.Engine`.
 
     ``weights`` stands for the model's bytes: two engines with other weights have other fingerprints and logits.
     ``diverge_after``: test aid, logits differ that many tokens after a restore, as on an inexact architecture.
     ``keeps_grammar``: take any grammar and leave it to ``replies`` to fit it; by default a grammar is refused.
+    ``settings``: they change the fingerprint, and nothing else; ``has_gpu``: whether layers on a GPU are taken.
 
     >>> engine = FakeEngine(replies=lambda prompt: "forty-two")
     >>> engine.info.name
@@ -65,7 +101,11 @@ class FakeEngine(Shared):
         replies: Callable[[str], str] | None = None,
         diverge_after: int | None = None,
         keeps_grammar: bool = False,
+        settings: EngineSettings | None = None,
+        has_gpu: bool = False,
     ) -> None:
+        self.settings = settings or EngineSettings()
+        require_gpu(self.settings, has_gpu)
         self.window, self.counters, self._keeps_grammar = window, Counters(), keeps_grammar
         self._weights, self._replies, self._diverge_after = weights, replies, diverge_after
         self._lock = OwnedLock("model", reentrant=True)
@@ -76,9 +116,9 @@ class FakeEngine(Shared):
         self._since_restore: int | None = None
         self._is_stained = False
         self.info = ModelInfo(
-            name="fake",
+            name=f"{FAKE}:{weights}" if weights else FAKE,
             architecture="fake",
-            sha256=hashlib.sha256(b"fake" + weights.encode()).hexdigest(),
+            sha256=fake_sha256(weights),
             train_window=window,
             n_vocab=N_VOCAB,
             chat_template=_TEMPLATE,
@@ -86,6 +126,7 @@ class FakeEngine(Shared):
             bos_text="<bos>",
             eos_text="<end>",
             add_bos=True,
+            spec=f"{FAKE}:{weights}" if weights else FAKE,
         )
 
     @property
@@ -105,9 +146,7 @@ class FakeEngine(Shared):
 
     def fingerprint(self) -> Fingerprint:
         """See :class:`agentkv.Engine`."""
-        return Fingerprint(
-            content={"engine": "fake", "model_sha256": self.info.sha256}, numerics={"agentkv": __version__}
-        )
+        return fake_fingerprint(self.info.sha256, self.settings)
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """See :class:`agentkv.Engine`."""

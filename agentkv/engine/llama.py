@@ -42,7 +42,7 @@ from agentkv.engine.models import gguf_check, resolve
 from agentkv.engine.native import clear_log, is_flag_set, last_log, pointer_to, start_backend
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.sequence import SequenceSetter
-from agentkv.engine.settings import KV_TYPES, EngineSettings
+from agentkv.engine.settings import KV_TYPES, EngineSettings, require_gpu
 from agentkv.engine.values import first_nan
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.forks import OwnedLock
@@ -83,6 +83,7 @@ class LlamaEngine(Shared):
         self._lora: list[Any] = []
         self._model: Any = None
         start_backend()
+        require_gpu(self.settings, bool(llama_cpp.llama_supports_gpu_offload()))
         self._load(path)
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
         self.info = described(self._model, path, name or path.stem, sha256 or file_sha256(path))

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from agentkv.engine.errors import NoGpu
 from agentkv.errors import UsageError
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 """Supported KV types and their ggml type numbers."""
+
+
+def require_gpu(settings: EngineSettings, is_there: bool) -> None:
+    """Raise NoGpu for layers on a GPU where there is none to put them on."""
+    if settings.gpu_layers and not is_there:
+        raise NoGpu(settings.gpu_layers)
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class EngineSettings:
             raise UsageError(f"window must be 64 to {2**22:,} tokens, not {self.window:,}")
         if not 32 <= self.batch <= 8192 or self.batch % 32:
             raise UsageError(f"batch must be a multiple of 32 from 32 to 8,192, not {self.batch:,}")
+        if self.gpu_layers < 0:
+            raise UsageError(f"gpu_layers must be 0 or more, not {self.gpu_layers}")
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"threads must be at least 1, not {self.threads}")
 

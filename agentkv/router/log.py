@@ -81,7 +81,7 @@ class DecisionLog:
             question=question.encode("utf-8", "replace").decode() if self._questions else None,
             question_sha256=sha256(question.encode("utf-8", "replace")),
             library_sha256=self._digest(candidates),
-            decision=decision,
+            decision=decision.model_copy(update={"notes": ()}),  # left_out says it
         )
         self._lines.append(canonical_json(line.model_dump(mode="json")))
 

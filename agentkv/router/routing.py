@@ -14,11 +14,13 @@ from typing import Any
 
 from agentkv.blocks import Blocks
 from agentkv.engine.embed import Embedder
-from agentkv.errors import IncompatibleFingerprint, StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.errors import StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.mismatch import in_words, incompatible, notice, others
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import Fallback, decide, given
+from agentkv.router.errors import SkillsLeftOut
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned, forget, learn, load, save
 from agentkv.router.log import DecisionLog
@@ -44,6 +46,18 @@ class Within:
     skill: str
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
+
+    ``notice``: what of these belongs to another engine, for whoever asks; None if nothing does.
+    """
+
+    live: dict[str, Candidate]
+    left_out: dict[str, str]
+    notice: str | None
+
+
 class Routing:
     """Names and decisions of one engine in one store. Decisions are made by whoever holds ``blocks.exclusive()``."""
 
@@ -63,7 +77,8 @@ class Routing:
         self._vectors = None if embedder is None else Vectors(embedder, self._store.root / ROUTER)
         self._fingerprint = blocks.fingerprint
         self._texts: dict[str, str] = {}
-        self._known: tuple[object, tuple[dict[str, Candidate], dict[str, str]]] = (None, ({}, {}))
+        self._known: tuple[object, _Found] = (None, _Found({}, {}, None))
+        self.strict = False
         self.classifier: Classifier = classifier or self._default_classifier()
         self.fallback = fallback
         self.log = log or DecisionLog(self._store.root / DECISIONS, within=self._store.root)
@@ -114,10 +129,10 @@ class Routing:
         entry = self.find(name)
         if entry is not None:
             return entry
-        for other in self._store.names():
-            difference = self._foreign(other) if other.name == name else None
-            if difference is not None:
-                raise IncompatibleFingerprint(*difference)
+        away = [other for other in self._store.names(on_error=lambda _: None) if other.name == name]
+        error = incompatible(self._store, self._engine, away)
+        if error is not None:
+            raise error
         stored = [known.name for known in self.names()]
         raise UnknownSkill(name, difflib.get_close_matches(name, stored, n=3, cutoff=0.5))
 
@@ -133,43 +148,37 @@ class Routing:
 
     def candidates(self) -> dict[str, Candidate]:
         """What a question is routed among: the names of this model with a description, by label."""
-        return self._all()[0]
+        return self._all().live
 
-    def _all(self) -> tuple[dict[str, Candidate], dict[str, str]]:
-        """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
-
-        As long as the store does not change they are those of the last time.
-        """
+    def _all(self) -> _Found:
+        """As long as the store does not change they are those of the last time."""
         version = self._store.version()
         if self._store.is_gone:
             own = {e.name: Candidate(e.description, self._texts.get(e.block_id, "")) for e in self.names()}
-            return self._known[1][0] | {name: card for name, card in own.items() if card.description}, {}
+            here = {name: card for name, card in own.items() if card.description}
+            return _Found(self._known[1].live | here, {}, None)
         if version is None or version != self._known[0]:
             self._known = (version, self._find())
         return self._known[1]
 
-    def _find(self) -> tuple[dict[str, Candidate], dict[str, str]]:
+    def _find(self) -> _Found:
         live: dict[str, Candidate] = {}
         left_out: dict[str, str] = {}
-        for entry in self._store.names():
-            if not entry.description:
+        described = [entry for entry in self._store.names() if entry.description]
+        away = others(self._store, self._fingerprint, described)
+        for other in away:
+            reason = f"stored for another engine: {in_words(self._store, other.fields, self._engine.info.name)}"
+            left_out |= {entry.name: reason for entry in other.names}
+        for entry in described:
+            if entry.fingerprint_id != self._fingerprint.id:
+                left_out.setdefault(entry.name, "stored for another engine, and its block cannot be read")
                 continue
             try:
-                difference = self._foreign(entry)
-                if difference is not None:
-                    left_out[entry.name] = f"stored with {difference[0]} = {difference[1]}, here it is {difference[2]}"
-                    continue
                 live[entry.name] = Candidate(entry.description, self._text_of(entry))
             except (StoreError, UsageError) as error:
                 left_out[entry.name] = error.message
-        return live, {name: reason for name, reason in left_out.items() if name not in live}
-
-    def _foreign(self, entry: NamedBlock) -> tuple[str, Any, Any] | None:
-        """The field by which the name's block is not of this engine, with both values; None if it is."""
-        if entry.fingerprint_id == self._fingerprint.id:
-            return None
-        manifest = self._store.manifest(entry.block_id)
-        return manifest.fingerprint.first_difference(self._fingerprint) if manifest else None
+        left_out = {name: reason for name, reason in left_out.items() if name not in live}
+        return _Found(live, left_out, notice(self._store, self._engine, away) if away else None)
 
     def _text_of(self, entry: NamedBlock) -> str:
         """The text that a name stands for, to tell its block from others.
@@ -208,11 +217,20 @@ class Routing:
         return given(skill)
 
     def route(self, question: str) -> Decision:
-        """Which block this question gets, or none; on record before anything is made of it."""
-        live, left_out = self._all()
-        decision = decide(self.classifier, question, live, self.fallback)
-        decision = decision.model_copy(update={"left_out": left_out}) if left_out else decision
-        self.log.append(question, live, decision)
+        """Which block this question gets, or none; on record before anything is made of it.
+
+        Raises SkillsLeftOut where ``strict`` is set and another engine's skills would be left out.
+        """
+        found = self._all()
+        if found.notice is not None and self.strict:
+            raise SkillsLeftOut(found.notice, sorted(found.left_out))
+        decision = decide(self.classifier, question, found.live, self.fallback)
+        if found.left_out:
+            decision = decision.model_copy(update={"left_out": found.left_out})
+        if found.notice is not None:
+            reason = decision.fallback if found.live else "no skill is stored for this engine: no block"
+            decision = decision.model_copy(update={"notes": (found.notice,), "fallback": reason})
+        self.log.append(question, found.live, decision)
         return decision
 
     def _within(self, question: str, skill: str) -> Decision:

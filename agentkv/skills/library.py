@@ -35,6 +35,8 @@ from agentkv.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
 from agentkv.forks import OwnedLock
+from agentkv.mismatch import in_words, others
+from agentkv.notices import warn
 from agentkv.records import NamedBlock
 from agentkv.shared import Shared
 from agentkv.skills.discovery import FILE_NAMES
@@ -283,6 +285,7 @@ class SkillLibrary(Shared):
                     events.append(event)
                     on_event(event)
 
+            self._tell_of_others(plan)
             evictions = Evictions(self.memory.store)
             sources = {named.name: Path(named.source) for named in self._stored().values()}
             retired = [named.block_id for named in plan.removed if self._remove(named)]
@@ -320,6 +323,20 @@ class SkillLibrary(Shared):
             )
             stays = [work for work in done if work.manual.name not in gone]
             return replace(report, **_by_kind(stays))
+
+    def _tell_of_others(self, plan: Plan) -> None:
+        """Warn that skills are read again since another engine has made what is stored of them."""
+        added = {piece.manual.name for work in plan.work if work.kind == "added" for piece in work.pieces}
+        if not added:
+            return
+        store, engine = self.memory.store, self.memory.engine
+        names = [named for named in store.names("skill", on_error=_ignore) if named.name in added]
+        for other in others(store, self.memory.blocks.fingerprint, names):
+            warn(
+                f"{', '.join(named.name for named in other.names)}: stored for another engine "
+                f"({in_words(store, other.fields, engine.info.name)}), so read again for this one. What it has stays; "
+                "`agentkv list` shows both."
+            )
 
     def _gone(self, plan: Plan, done: Sequence[Work]) -> dict[str, list[str]]:
         """The skills that should be stored now and are not whole, with the names that they lack: the budget's doing."""

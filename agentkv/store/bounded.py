@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agentkv.errors import OverBudget, StoreError, StoreReadError, UsageError
-from agentkv.records import StoreSettings
+from agentkv.errors import CorruptBlock, OverBudget, StoreError, StoreReadError, UsageError
+from agentkv.notices import warn
+from agentkv.records import EngineChoice, StoreSettings
 from agentkv.store import budget as budgets
 from agentkv.store.budget import Eviction, Victim
 from agentkv.store.cache import StateCache
@@ -60,11 +61,34 @@ class Bounded:
     def set_budget(self, budget_bytes: int | None) -> None:
         """Change the store's own budget, for every process from its next deposit on; nothing goes now."""
         check_budget(budget_bytes)
-        self.files.write_settings(StoreSettings(budget_bytes=budget_bytes))
+        self._set(budget_bytes=budget_bytes)
+
+    @property
+    def engine_choice(self) -> EngineChoice:
+        """With which engine the store is opened where its caller does not say. Damaged settings say nothing, and warn.
+
+        Raises StoreReadError.
+        """
+        try:
+            return self.files.read_settings().engine or EngineChoice()
+        except CorruptBlock as error:
+            warn(f"{error.message} The engine is opened as without them; `agentkv settings` sets them anew.")
+            return EngineChoice()
+
+    def set_engine_choice(self, choice: EngineChoice) -> None:
+        """Change that for every process that opens the store from now on."""
+        self._set(engine=None if choice == EngineChoice() else choice)
+
+    def _set(self, **values: Any) -> None:
+        """Change some of the settings; damaged ones are made anew."""
+        settings = StoreSettings()
+        with contextlib.suppress(CorruptBlock):
+            settings = self.files.read_settings()
+        self.files.write_settings(settings.model_copy(update=values))
 
     @contextlib.contextmanager
-    def holding(self, *, whole: bool = False) -> Iterator[None]:
-        """For blocks that belong together: none that is put in here makes room for another that is.
+    def holding(self, keep: Iterable[str] = (), *, whole: bool = False) -> Iterator[None]:
+        """For blocks that belong together: none that is put in here, or is one of ``keep``, makes room for another.
 
         Nothing is evicted before all of them are there, so what cannot fit is refused with nothing gone. If the store
         refuses one of them (OverBudget, StoreFull and so on), what was created in here is removed again; with ``whole``
@@ -74,7 +98,7 @@ class Bounded:
             yield
             return
         created: list[str] = []
-        self._held, self._created, held = [], created, []
+        self._held, self._created, held = list(keep), created, []
         try:
             yield
             held, self._held = self._held, None

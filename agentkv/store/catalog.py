@@ -26,7 +26,7 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.notices import warn
-from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef, SelfTest
+from agentkv.records import Ancestor, Manifest, ModelName, NamedBlock, SegmentRef, SelfTest
 from agentkv.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
@@ -367,6 +367,18 @@ class BlockStore(Shared, Bounded, Marked):
         with self.files.lock.shared():
             self.files.selftests.write(test.fingerprint_id, formats.encode_selftest(test))
 
+    def model_name(self, model_sha256: str) -> str | None:
+        """What the model of that digest was called when something was deposited for it; None if that is not known."""
+        found = self.files.models.sound(model_sha256) if formats.is_digest(model_sha256) else None
+        return None if found is None else found.name
+
+    def set_model_name(self, model_sha256: str, name: str) -> None:
+        """Record what people call a model, for listings. Raises StoreFull, StoreReadError."""
+        if self.model_name(model_sha256) != name:
+            record = ModelName(model_sha256=model_sha256, name=name.encode("utf-8", "replace").decode()[:512])
+            with self.files.lock.shared():
+                self.files.models.write(model_sha256, formats.encode_model(record))
+
     # --- texts ---
 
     def put_text(self, text: str) -> str:
@@ -414,6 +426,10 @@ class BlockStore(Shared, Bounded, Marked):
             if kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id)
         ]
         return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
+
+    def named_at(self, named: NamedBlock) -> float:
+        """When a name was last written, in seconds since 1970."""
+        return self._names.written_at(_name_key(named.kind, named.name, named.fingerprint_id))
 
     def remove_name(self, kind: str, name: str, fingerprint_id: str) -> bool:
         """Forget a name; False if it was not there. The block stays."""

@@ -119,6 +119,8 @@ class _Check:
         self._marks()
         for entry in self._entries(self._files.selftests, sharded=False):
             self._load(self._files.selftests, entry.digest)
+        for entry in self._entries(self._files.models, sharded=False):
+            self._load(self._files.models, entry.digest)
         self._texts(texts)
         self._settings()
         # 4. what nothing needs, what is no part of a store
@@ -293,7 +295,7 @@ class _Check:
             if reason is not None:
                 kind = Kind.CORRUPT if (files.root / MARKER).exists() else Kind.MISSING
                 self._note(kind, files.root / MARKER, f"{reason}; the records around it are a store's")
-        folders |= {files.ancestors.root, files.selftests.root, files.refused.root}
+        folders |= {files.ancestors.root, files.selftests.root, files.refused.root, files.models.root}
         logs = {files.root / DECISIONS, files.root / ROUTER, files.root / TURNS}
         for path, info in self._listing.entries(files.root):
             if path in logs and stat.S_ISDIR(info.st_mode):

@@ -11,7 +11,17 @@ from typing import TypeVar
 
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, UsageError
-from agentkv.records import Ancestor, Import, Manifest, NamedBlock, Pin, Refused, SelfTest, StoreSettings
+from agentkv.records import (
+    Ancestor,
+    Import,
+    Manifest,
+    ModelName,
+    NamedBlock,
+    Pin,
+    Refused,
+    SelfTest,
+    StoreSettings,
+)
 from agentkv.store import format as formats
 from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.lock import StoreLock
@@ -76,6 +86,9 @@ class StoreFiles:
         )
         self.selftests: RecordFiles[SelfTest] = folder(
             "selftests", "self-test", formats.decode_selftest, name_bytes, sharded=False
+        )
+        self.models: RecordFiles[ModelName] = folder(
+            "models", "model name", formats.decode_model, name_bytes, sharded=False
         )
 
     def summary(self, block_id: str) -> Summary | None:

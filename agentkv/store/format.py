@@ -22,6 +22,7 @@ from agentkv.records import (
     Ancestor,
     Import,
     Manifest,
+    ModelName,
     NamedBlock,
     Pin,
     Record,
@@ -45,6 +46,7 @@ REFUSED_MAGIC = "agentkv-refused 1"
 SETTINGS_MAGIC = "agentkv-settings 1"
 ANCESTOR_MAGIC = "agentkv-ancestor 1"
 SELFTEST_MAGIC = "agentkv-selftest 1"
+MODEL_MAGIC = "agentkv-model 1"
 THREAD_MAGIC = "agentkv-thread 1"
 INTENT_MAGIC = "agentkv-intent 1"
 TRAILER_BYTES = 32
@@ -266,6 +268,20 @@ def decode_selftest(data: bytes, name: str) -> SelfTest:
     return test
 
 
+def encode_model(model: ModelName) -> bytes:
+    """The file's bytes."""
+    return encode_record(MODEL_MAGIC, model)
+
+
+def decode_model(data: bytes, name: str) -> ModelName:
+    """The name in a file that must be called by the model's digest."""
+    _check_size(data, Limits().name_bytes)
+    model = decode_record(MODEL_MAGIC, data, ModelName)
+    if model.model_sha256 != name:
+        raise Malformed("it is that of another model")
+    return model
+
+
 def thread_key(thread_id: str) -> str:
     """What a thread's folder is called: a digest, as of names."""
     return tagged_digest("thread/1", thread_id)
@@ -333,8 +349,8 @@ def decode_intent(data: bytes) -> list[str]:
 class Summary:
     """What counting and listing need of a manifest.
 
-    ``segments``: raw bytes by digest; ``raw_bytes``: of the whole state; ``content``: the fingerprint's first half;
-    ``file_bytes``: of the manifest itself.
+    ``segments``: raw bytes by digest; ``raw_bytes``: of the whole state; ``content``, ``numerics``: the halves of the
+    fingerprint; ``file_bytes``: of the manifest itself.
     """
 
     parent_id: str | None
@@ -343,6 +359,7 @@ class Summary:
     n_tokens: int
     exactness: str
     content: dict[str, object]
+    numerics: dict[str, object]
     file_bytes: int
 
 
@@ -358,6 +375,7 @@ def summarise(data: bytes) -> Summary:
             n_tokens=body["n_tokens"],
             exactness=body["exactness"],
             content=body["fingerprint"]["content"],
+            numerics=body["fingerprint"]["numerics"],
             file_bytes=len(data),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:

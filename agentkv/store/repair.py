@@ -135,7 +135,7 @@ class _Repair:
         names, name_files = self._lost_names(lost)
         of_blocks: list[RecordFiles[Any]] = [files.pins, files.imports, files.refused]
         marks = [path for folder in of_blocks for path in self._lost_marks(folder, lost)]
-        folders: list[RecordFiles[Any]] = [files.texts, files.ancestors, files.selftests]
+        folders: list[RecordFiles[Any]] = [files.texts, files.ancestors, files.selftests, files.models]
         texts = [path for folder in folders for path in self._in(folder) if record_fault(folder, path.stem)]
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)

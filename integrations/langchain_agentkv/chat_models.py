@@ -55,10 +55,10 @@ class ChatAgentKV(BaseChatModel):
     """A chat model that answers from an agent's memory of KV states.
 
     ``memory`` is an :class:`~agentkv.AgentMemory`; or it is made of ``store`` (a directory) and ``model`` (a catalogue
-    name, a ``.gguf`` path or ``hf:REPO/FILE``), and then ``chat.memory.close()`` closes it. ``skill`` is a stored
-    name, None for no block, or ``"route"``: whatever the router picks (a skill that is named "route" can only be
-    routed to). ``temperature`` 0 is greedy; otherwise ``seed`` repeats a draw. Every setting can be given for one
-    call too, by ``invoke(..., skill=...)`` or ``bind``.
+    name, a ``.gguf`` path or ``hf:REPO/FILE``; None: as the environment or the store says), and then
+    ``chat.memory.close()`` closes it. ``skill`` is a stored name, None for no block, or ``"route"``: what the router
+    picks (a skill that is named "route" can only be routed to). ``temperature`` 0 is greedy; otherwise ``seed`` repeats
+    a draw. Every setting can be given for one call too, by ``invoke(..., skill=...)`` or ``bind``.
 
     ``keep``: store the conversation's state after each turn, so that the next one, in this process or another, reads
     only what is new; None does so where more calls with the same beginning can be expected (a SystemMessage, tools, an
@@ -112,6 +112,9 @@ class ChatAgentKV(BaseChatModel):
     seed: settings.Seed = 0
     stop: settings.Stop = Field(default_factory=list)
     keep: bool | None = None
+    strict: bool = False
+    """True: fail with SkillsLeftOut, instead of a warning, where the router would leave out what another engine has
+    deposited. It becomes the memory's own setting."""
     streaming: bool | None = None
     """True: ``invoke`` runs through the stream, to the same answer. False: ``stream`` gives the answer in one piece."""
 
@@ -128,9 +131,11 @@ class ChatAgentKV(BaseChatModel):
         if given.get("memory") is None:
             given.pop("memory", None)
             if store is not None:
-                given["memory"] = AgentMemory(store) if model is None else AgentMemory(store, model)
+                given["memory"] = AgentMemory(store, model)
         elif store is not None or model is not None:
             raise UsageError("pass a memory, or store and model to make one of, not both")
+        if given.get("strict") and isinstance(given.get("memory"), AgentMemory):
+            given["memory"].strict = True
         return given
 
     # --- tools and objects ------------------------------------------------------------------------

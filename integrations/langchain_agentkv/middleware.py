@@ -100,7 +100,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         self._made = None
         if memory is None:
             assert store is not None
-            memory = self._made = AgentMemory(store) if model is None else AgentMemory(store, model)
+            memory = self._made = AgentMemory(store, model)
         self.memory = memory
         folders.reverse()  # a library's first folder wins, here the last
         self._labels = {folder.absolute(): label for folder, label in folders}
@@ -252,5 +252,6 @@ def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
     record = message.response_metadata.get("agentkv")
     if not isinstance(message, AIMessage) or not isinstance(record, dict):
         return message
-    metadata = {**message.response_metadata, "agentkv": {**record, "decision": _decided(decision)}}
+    notes = list(dict.fromkeys((*decision.get("notes", ()), *record.get("notes", ()))))
+    metadata = {**message.response_metadata, "agentkv": {**record, "decision": _decided(decision), "notes": notes}}
     return message.model_copy(update={"response_metadata": metadata})

@@ -93,7 +93,8 @@ class Request:
         for note in notes:
             warn(note)
         decision = routed or wanted.decision or turn.decision
-        yield turn.model_copy(update={"decision": decision, "notes": (*notes, *turn.notes)})
+        notes = list(dict.fromkeys((*decision.notes, *notes, *turn.notes)))
+        yield turn.model_copy(update={"decision": decision, "notes": tuple(notes)})
 
     def _check(self, barred: Container[str] = ()) -> CallCheck:
         return CallCheck.of(self.settings, self.memory.call_form, self.conversation.repeats, barred)

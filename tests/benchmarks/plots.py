@@ -3,7 +3,8 @@
 ``restore``: reading against restoring by length (subsidy); ``depth``: time to the first token by how deep into its
 conversation a turn is (agent); ``windows``: by how deep in a store of documents a window lies (depth); ``files``: from
 files to a whole state by length, setting and cache (restore); ``bytes``: bytes a token (size); ``accuracy``: the router
-by library size (route). Knows figures, computes none.
+by library size (route); ``evaluated``: the same of a user's own questions (route evaluate). Knows figures, computes
+none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from agentkv.bench.errors import InvalidResult, PlotsUnavailable
 from agentkv.bench.results import Result
+from agentkv.notices import warn
 
 FORMATS = ("svg", "png")
 
@@ -22,15 +24,20 @@ FORMATS = ("svg", "png")
 def plot(results: Sequence[Result], folder: Path, kind: str = "svg") -> list[Path]:
     """Draw every picture that there is for ``results``; the files. Raises PlotsUnavailable, InvalidResult.
 
-    Results of benchmarks without a picture are left out; if all are, that is an InvalidResult, as is a missing figure.
+    Results of benchmarks without a picture are left out, with a warning that names them; if all are, that is an
+    InvalidResult, as is a missing figure.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotsUnavailable from error
     drawn = [one for one in results if one.benchmark in PICTURES]
+    others = [f"{one.where} ({one.benchmark})" for one in results if one.benchmark not in PICTURES]
+    known = f"pictures are there of {', '.join(PICTURES)}"
     if not drawn:
-        raise InvalidResult(", ".join(one.where for one in results), f"no picture; {', '.join(PICTURES)} have one")
+        raise InvalidResult(", ".join(others), f"no picture of such a result; {known}")
+    if others:
+        warn(f"no picture of {', '.join(others)}; {known}.")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for one in drawn:
@@ -139,5 +146,6 @@ PICTURES: dict[str, tuple[str, Callable[[Any, dict[str, Any]], None]]] = {
     "restore": ("files", _files),
     "size": ("bytes", _bytes),
     "route": ("accuracy", _accuracy),
+    "route evaluate": ("evaluated", _accuracy),
 }
 """By benchmark: the picture's name, and what draws it."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentkv import AgentKVWarning
 from agentkv.bench.errors import InvalidResult, PlotsUnavailable
 from agentkv.bench.results import Result, read_all
 from tests.benchmarks import plots
@@ -28,6 +29,7 @@ def of(kind: str) -> list[Result]:
         ("restore", "files", "planes 1, cold first"),
         ("size", "bytes", "order-0 bound"),
         ("route", "accuracy", "among the five best"),
+        ("route evaluate", "evaluated", "among the five best"),
         ("depth", "windows", "2,514 windows, cold"),
     ],
 )
@@ -58,9 +60,12 @@ def test_the_depth_of_a_conversation(tmp_path: Path) -> None:
 
 
 def test_what_has_no_picture(tmp_path: Path) -> None:
-    with pytest.raises(InvalidResult, match="no picture; subsidy, "):
+    with pytest.raises(
+        InvalidResult, match=r"\(catalogue\): no picture of such a result; pictures are there of subsidy"
+    ):
         plots.plot(of("catalogue"), tmp_path)
-    (path,) = plots.plot([*of("catalogue"), of("size")[0]], tmp_path)
+    with pytest.warns(AgentKVWarning, match=r"no picture of .*catalogue.json \(catalogue\); pictures are there of"):
+        (path,) = plots.plot([*of("catalogue"), of("size")[0]], tmp_path)
     assert path.name.startswith("bytes-")
     broken = Result({**of("size")[0].data, "codecs": [{"n": 5}]}, "s.json")
     with pytest.raises(InvalidResult, match=r"s\.json: a figure of the picture bytes is missing"):

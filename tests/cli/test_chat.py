@@ -45,7 +45,7 @@ def test_conversations_by_name_do_not_mix(filled: Run) -> None:
 def test_what_cannot_be_kept_is_said(filled: Run) -> None:
     chat("what is the restocking fee\n", "--skill", "fees")
     filled("pin", "fees")
-    filled("gc", "--set-budget", "1000")
+    filled("gc", "--set-budget", "1000B", "--yes")
     result = chat("what is the restocking fee, once more\n")
     assert result.exit_code == 0
     assert FEE in result.stdout

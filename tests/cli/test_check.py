@@ -66,7 +66,7 @@ def test_repair_says_what_is_lost_and_the_command_that_brings_it_back(
     result = filled("check", "--repair", "--store", store)
     assert result.exit_code == 0
     assert "lost until it is deposited again:" in result.stdout
-    (line,) = [line for line in result.stdout.splitlines() if "agentkv deposit" in line]
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("  agentkv deposit")]
     words = shlex.split(line)
     assert words == ["agentkv", "deposit", "--store", str(store), "--model", "fake", str(skills / "fees")]
     assert filled("check", "--store", store).exit_code == 0

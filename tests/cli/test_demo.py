@@ -13,6 +13,7 @@ from agentkv.cli import demo as command
 from agentkv.cli import options
 from agentkv.cli.demo_screen import Answer, times, totals
 from agentkv.cli.inventory import Usage
+from agentkv.engine.fake import quote
 
 from .conftest import Run, error_of, record
 
@@ -144,8 +145,8 @@ def test_settings_reach_the_second_process() -> None:
 class TestFake:
     def test_it_quotes_the_line_that_shares_most_words(self) -> None:
         prompt = "system\nThe fee is 12%.\nThe restocking fee of a reader is 12%.\nuser\nthe restocking fee?assistant\n"
-        assert options.quote(prompt) == "The restocking fee of a reader is 12%."
-        assert options.quote("system\nnothing\nuser\nanother matterassistant\n") == "I do not know."
+        assert quote(prompt) == "The restocking fee of a reader is 12%."
+        assert quote("system\nnothing\nuser\nanother matterassistant\n") == "I do not know."
 
     def test_its_window_is_the_option_s(self, store: Path, skills: Path) -> None:
         settings = options.engine_settings(512, None, "f16", False, 0)

@@ -181,7 +181,7 @@ def test_what_a_budget_makes_go_is_told_and_is_no_success(run: Run, skills: Path
     notes = sorted(tmp_path.glob("note-*.txt"))
     run("deposit", notes[0])
     one = orjson.loads(run("gc", "--dry-run", "--budget", "10GB", "--json").stdout)["stored_bytes"]
-    run("gc", "--set-budget", str(2 * one))
+    run("gc", "--set-budget", f"{2 * one}B")
     second = run("deposit", notes[1])
     assert second.exit_code == 0
     many = run("deposit", *notes, "--json")

@@ -201,7 +201,7 @@ def test_rm(added: Run) -> None:
     one = record(added("docs", "rm", "docs/guide.md", "--json"))
     assert (one["files"], one["blocks"]) == (1, 2)
     assert one["freed_bytes"] > 0
-    assert "1 file and 1 stored window removed" in added("docs", "rm", "--all").stdout
+    assert "1 file and 1 stored window removed" in added("docs", "rm", "--all", "--yes").stdout
     assert record(added("docs", "list", "--json"))["corpora"] == []
     assert "no documents yet" in added("docs", "list").stdout
 
@@ -209,3 +209,14 @@ def test_rm(added: Run) -> None:
 def test_documents_are_no_candidates_of_the_router(added: Run) -> None:
     assert record(added("list", "--json"))["blocks"] == []
     assert added("check").exit_code == 0
+
+
+def test_rm_asks_for_what_was_not_named_or_is_nowhere_else(added: Run, folder: Path) -> None:
+    for paths in (("--all",), ("docs",)):
+        result = added("docs", "rm", *paths)
+        assert (result.exit_code, "--yes" in result.stderr) == (56, True)
+    (folder / "guide.md").write_text("changed since")
+    result = added("docs", "rm", "docs/guide.md")
+    assert (result.exit_code, "kept nowhere else" in result.stderr) == (56, True)
+    assert added("docs", "rm", "docs/guide.md", "--yes").exit_code == 0
+    assert added("docs", "rm", "docs/nothing.md").exit_code == 2

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.cli import options
 from agentkv.engine import llama
+from agentkv.engine.fake import quote
 from agentkv.evidence import Ledger
 from agentkv.evidence.appending import FILE
 from tests.benchmarks import answers
@@ -56,7 +56,7 @@ def test_bent_scores_end_with_83(run: Run, evaluated: Path) -> None:
 def test_answers_are_scored_again_without_a_model(
     run: Run, skills: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = FakeEngine(window=1 << 16, replies=options.quote)
+    fake = FakeEngine(window=1 << 16, replies=quote)
     monkeypatch.setattr(llama.LlamaEngine, "open", lambda *_args, **_more: fake)
     (skills / "uncovered.jsonl").write_text('{"query": "qqqq", "skill": null}\n')
     manual(skills, "third", "No question here.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from agentkv import BlockStore
+from agentkv.cli import app, confirm
 from agentkv.cli.gc import parse_size
 from agentkv.errors import UsageError
 from agentkv.store.budget import stored_bytes
@@ -34,9 +36,9 @@ def everything(root: Path) -> dict[Path, bytes]:
         ("1.5kB", 1500),
         ("1KiB", 1024),
         ("2TB", 2 * 10**12),
-        ("12345", 12345),
-        ("7B", 7),
-        ("0", 0),
+        ("12345B", 12345),
+        ("7 b", 7),
+        ("0B", 0),
     ],
 )
 def test_sizes(text: str, n_bytes: int) -> None:
@@ -44,7 +46,8 @@ def test_sizes(text: str, n_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GB", "-1GB", "1,5GB", "20G", "1e9", "10 GB more", "1.5", "0x10", "٣GB", "99999TB", "inf"]
+    "text",
+    ["", "10", "0", "12345", "GB", "-1GB", "1,5GB", "20G", "1e9", "10 GB more", "1.5", "0x10", "٣GB", "99999TB", "inf"],
 )
 def test_what_is_no_size(filled: Run, store: Path, text: str) -> None:
     with pytest.raises(UsageError):
@@ -70,9 +73,10 @@ def test_what_would_go_is_what_goes(filled: Run, store: Path) -> None:
     orphan.write_bytes(bytes(3000))
     budget = in_use(store) * 2 // 3
     before = everything(store)
-    planned = record(filled("gc", "--budget", budget, "--dry-run", "--json"))
+    limit = f"{budget}B"
+    planned = record(filled("gc", "--budget", limit, "--dry-run", "--json"))
     assert everything(store) == before
-    done = record(filled("gc", "--budget", budget, "--json"))
+    done = record(filled("gc", "--budget", limit, "--yes", "--json"))
     assert planned | {"dry_run": False} == done
     assert (planned["dry_run"], done["fits"], done["budget_bytes"]) == (True, True, budget)
     assert done["leftovers"]["segments"] == 1
@@ -81,13 +85,13 @@ def test_what_would_go_is_what_goes(filled: Run, store: Path) -> None:
     names = sum(len(data) for path, data in before.items() if path.parent.name == "names" and not path.exists())
     assert removed - names == done["freed_bytes"]
     assert done["stored_bytes"] == in_use(store) <= budget
-    again = record(filled("gc", "--budget", budget, "--json"))
+    again = record(filled("gc", "--budget", limit, "--json"))
     assert (again["evicted"], again["freed_bytes"]) == ([], 0)
 
 
 def test_the_screen(filled: Run, store: Path) -> None:
     filled("ask", "what is the restocking fee", "--skill", "fees")
-    text = filled("gc", "--budget", "0", "--dry-run").stdout
+    text = filled("gc", "--budget", "0B", "--dry-run").stdout
     lines = text.splitlines()
     assert lines[0] == "would be evicted, in this order:"
     assert lines[1].split() == ["name", "block", "last", "use", "hits", "frees"]
@@ -97,7 +101,7 @@ def test_the_screen(filled: Run, store: Path) -> None:
     assert "just now" in fees
     assert lines.index(release) < lines.index(fees)
     assert "nothing was changed" in text
-    assert filled("gc", "--budget", "0").exit_code == 0
+    assert filled("gc", "--budget", "0B", "--yes").exit_code == 0
     assert "nothing is stored in" in filled("list").stdout
 
 
@@ -111,16 +115,16 @@ def test_the_stores_budget(filled: Run, store: Path) -> None:
     assert "of a budget of 20.0 GB are in use" in filled("gc").stdout
     assert filled("gc", "--set-budget", "off").exit_code == 0
     assert BlockStore(store).budget is None
-    assert filled("gc", "--set-budget", "0").exit_code == 2
+    assert filled("gc", "--set-budget", "0B").exit_code == 2
     assert filled("gc", "--set-budget", "1GB", "--budget", "1GB").exit_code == 2
 
 
 def test_a_budget_that_pins_do_not_allow(filled: Run, store: Path) -> None:
     filled("pin", "fees")
-    result = filled("gc", "--budget", "1")
+    result = filled("gc", "--budget", "1B", "--yes")
     assert result.exit_code == 0
     assert "STILL OVER" in result.stdout
-    assert record(filled("gc", "--budget", "1", "--json"))["fits"] is False
+    assert record(filled("gc", "--budget", "1B", "--json"))["fits"] is False
     assert filled("verify", "fees").exit_code == 0
     assert filled("show", "release").exit_code == 44
 
@@ -132,14 +136,35 @@ def test_the_quarantine(filled: Run, store: Path) -> None:
     assert "`agentkv gc --quarantine` deletes them" in filled("gc").stdout
     would = record(filled("gc", "--quarantine", "--dry-run", "--json"))["quarantine"]
     assert would == {"files": len(moved["moved"]), "bytes": moved["bytes"], "emptied": False}
-    assert record(filled("gc", "--quarantine", "--json"))["quarantine"] == would | {"emptied": True}
+    assert record(filled("gc", "--quarantine", "--yes", "--json"))["quarantine"] == would | {"emptied": True}
     assert list((store / "quarantine").iterdir()) == []
     assert "quarantine" not in filled("gc", "--quarantine").stdout
+
+
+def test_what_would_be_evicted_is_asked_for(filled: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = everything(store)
+    for size in (("--set-budget", "10kB"), ("--budget", "10kB")):
+        error = error_of(filled("gc", *size, "--json"))
+        assert error["exit_code"] == 56
+        assert "--yes" in error["message"]
+        assert "2 of them with a name" in error["message"]
+        assert "--yes" in filled("gc", *size).stderr
+    assert BlockStore(store).budget is None
+    monkeypatch.setattr(confirm, "is_terminal", lambda: True)
+    for answer in ("n\n", "", "\n"):
+        refused = CliRunner().invoke(app, ["gc", "--set-budget", "10kB"], input=answer)
+        assert refused.exit_code == 56
+        assert "would be evicted, in this order:" in refused.stdout
+        assert "Remove 6 blocks" in refused.stderr
+    assert everything(store) == before
+    assert CliRunner().invoke(app, ["gc", "--set-budget", "10kB"], input="y\n").exit_code == 0
+    assert BlockStore(store).budget == 10_000
+    assert in_use(store) <= 10_000
 
 
 def test_a_damaged_store_is_left_alone(filled: Run, store: Path) -> None:
     file = next(path for path in (store / "manifests").rglob("*.json"))
     file.write_bytes(b"damaged")
     before = everything(store)
-    assert error_of(filled("gc", "--budget", "0", "--json"))["exit_code"] == 42
+    assert error_of(filled("gc", "--budget", "0B", "--yes", "--json"))["exit_code"] == 42
     assert everything(store) == before

@@ -18,10 +18,12 @@ from .conftest import Run, error_of, manifest_files, record
 
 def test_table(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AGENTKV_MODEL")
-    header, first, second, _, total, _ = filled("list").stdout.splitlines()
+    header, first, second, _, total, _, _, note = filled("list").stdout.splitlines()
     assert header.split() == [
-        *["name", "kind", "model", "made", "by", "tokens", "own", "shared", "hits", "last", "use", "proof"]
+        *["name", "kind", "model", "made", "by", "tokens", "own", "shared", "hits", "last", "use", "proof"],
+        *["other", "engine", "by"],
     ]
+    assert "opens here (--model smollm2-135m), which does not find them: fees, release (engine = fake, here" in note
     assert (first.split()[:3], second.split()[0]) == (["fees", "skill", "fake"], "release")
     assert total.startswith("2 blocks and 4 unnamed ones in ")
 
@@ -45,7 +47,7 @@ def test_marks_the_blocks_of_a_model(filled: Run, store: Path) -> None:
         ("text", False),
     ]
     lines = filled("list").stdout.splitlines()
-    assert [line.split()[2] for line in lines[1:4]] == ["fake*", "fake*", "fake"]
+    assert [line.split()[2] for line in lines[1:4]] == ["fake*", "fake*", "fake:another"]
     other = record(filled("list", "--model", "smollm2-135m", "--json"))["blocks"]
     assert not any(block["selected"] for block in other)
 

@@ -44,7 +44,7 @@ def test_children_are_named_and_kept(filled: Run, store: Path) -> None:
 
 def test_recursive_takes_the_children_first(filled: Run, store: Path) -> None:
     chain = record(filled("show", "fees", "--json"))["chain"]
-    found = record(filled("rm", chain[0]["block_id"], "--recursive", "--json"))
+    found = record(filled("rm", chain[0]["block_id"], "--recursive", "--yes", "--json"))
     removed = [block["block_id"] for block in found["removed"]]
     assert removed[-1] == chain[0]["block_id"]
     assert chain[1]["block_id"] in removed
@@ -83,3 +83,20 @@ def test_unknown_and_ambiguous(filled: Run, store: Path) -> None:
 
 def test_no_keys(filled: Run) -> None:
     assert filled("rm").exit_code == 2
+
+
+def test_what_was_not_named_or_is_nowhere_else_is_asked_for(filled: Run, store: Path, skills: Path) -> None:
+    parent = record(filled("show", "fees", "--json"))["chain"][0]["block_id"]
+    error = error_of(filled("rm", parent, "--recursive", "--json"))
+    assert (error["exit_code"], "--yes" in error["message"]) == (56, True)
+    assert "more than you name" in error["message"]
+    (skills / "fees" / "SKILL.md").unlink()
+    (skills / "fees" / "routes.jsonl").unlink()
+    (skills / "fees").rmdir()
+    before = total(store)
+    error = error_of(filled("rm", "fees", "--json"))
+    assert error["exit_code"] == 56
+    assert "the only copy of a text (not where it came from any more): fees" in error["message"]
+    assert total(store) == before
+    assert filled("rm", "release").exit_code == 0, "its file is still there"
+    assert filled("rm", "fees", "--yes").exit_code == 0

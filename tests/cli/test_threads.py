@@ -53,7 +53,7 @@ def test_fork_and_rewind_leave_what_was_there(talked: Run) -> None:
 
 
 def test_rm_takes_the_conversation_and_its_states(talked: Run) -> None:
-    assert record(talked("threads", "rm", "ann", "--json"))["blocks"] == 3
+    assert record(talked("threads", "rm", "ann", "--yes", "--json"))["blocks"] == 3
     assert record(talked("threads", "list", "--json"))["threads"] == []
     assert talked("check").exit_code == 0
     error = error_of(talked("threads", "show", "ann", "--json"))
@@ -68,3 +68,10 @@ def test_damage_is_told_and_the_others_are_listed(talked: Run, store: Path) -> N
     assert result.exit_code == CorruptThread.exit_code
     assert len(record(result)["threads"]) == 1
     assert record(result)["error"]["type"] == "CorruptThread"
+
+
+def test_a_conversation_is_nowhere_else_so_it_is_asked_for(talked: Run) -> None:
+    result = talked("threads", "rm", "ann")
+    assert (result.exit_code, "--yes" in result.stderr) == (56, True)
+    assert talked("threads", "show", "ann").exit_code == 0
+    assert talked("threads", "rm", "nobody").exit_code == 90

@@ -67,7 +67,7 @@ def test_prove_leaves_other_models_alone(filled: Run, store: Path) -> None:
     with AgentMemory(store, FakeEngine(weights="another")) as memory:
         memory.deposit_text("other", "Other fees.")
     (other,) = record(filled("verify", "other", "--prove", "--json"))["blocks"]
-    assert (other["ok"], other["proof"]) == (True, "other model or settings")
+    assert (other["ok"], other["proof"]) == (True, "not repeated: other model or settings (model_sha256)")
 
 
 def test_inexact_as_stored_is_no_fault(run: Run, store: Path) -> None:

@@ -245,7 +245,7 @@ def test_a_memory_is_given_or_made(memory: AgentMemory, tmp_path: Path, monkeypa
     made = ChatAgentKV(store=tmp_path, model="smollm2-135m")
     assert (made.memory, made.store, made.model) == (memory, None, None)
     assert ChatAgentKV(store="here").memory is memory
-    assert opened == [(tmp_path, "smollm2-135m"), ("here",)]
+    assert opened == [(tmp_path, "smollm2-135m"), ("here", None)]
 
 
 def test_settings_can_be_configured_and_a_model_stands_in_a_pydantic_field(chat: ChatAgentKV) -> None:

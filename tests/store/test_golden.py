@@ -10,10 +10,12 @@ import pytest
 from agentkv.hashing import sha256
 from agentkv.records import (
     Ancestor,
+    EngineChoice,
     Exactness,
     Fingerprint,
     Import,
     Manifest,
+    ModelName,
     NamedBlock,
     Pin,
     Planes,
@@ -35,6 +37,7 @@ from agentkv.store.format import (
     decode_entry,
     decode_manifest,
     decode_mark,
+    decode_model,
     decode_name,
     decode_selftest,
     decode_text,
@@ -43,6 +46,7 @@ from agentkv.store.format import (
     encode_manifest,
     encode_mark,
     encode_marker,
+    encode_model,
     encode_name,
     encode_record,
     encode_selftest,
@@ -124,6 +128,17 @@ GOLDEN_SETTINGS = (
     b'dget_bytes":1000000000,"format":1}'
 )
 
+GOLDEN_ENGINE = (
+    b'agentkv-settings 1 f81f2861634659b4c0e7e0f5049a3abe2912e152634f830866f92427c483f7e6\n{"bu'
+    b'dget_bytes":null,"engine":{"flash_attention":true,"gpu_layers":null,"kv_type":"q8_0","mod'
+    b'el":"smollm2-135m","threads":null,"window":null},"format":1}'
+)
+GOLDEN_MODEL = (
+    b'agentkv-model 1 537a3498db07d35f0cde5f45622754c93d7aa88f1714d408e34827313e2f75da\n{"form'
+    b'at":1,"model_sha256":"abababababababababababababababababababababababababababababababab","'
+    b'name":"stra\xc3\x9fe"}'
+)
+
 GOLDEN_ANCESTOR = (
     b'agentkv-ancestor 1 5bee5cc667a4861170256e658c3429b944f34f86c8120ff57336603b692e2231\n{"bloc'
     b'k_id":"082448a69abd50e81b99e72aca0ab511905a564e9cef5e424c8682fb383c246e","fingerprint_id":'
@@ -179,6 +194,8 @@ PIN = Pin(block_id=BLOCK_ID)
 REFUSED = Refused(block_id=BLOCK_ID, state_sha256=RAW_DIGEST, reason="its layout is another")
 IMPORT = Import(block_id=BLOCK_ID, pack_sha256="ab" * 32, signed_by="ed25519:" + "cd" * 32, decision="trusted")
 SETTINGS = StoreSettings(budget_bytes=10**9)
+ENGINE = StoreSettings(engine=EngineChoice(model="smollm2-135m", kv_type="q8_0", flash_attention=True))
+MODEL = ModelName(model_sha256="ab" * 32, name="straße")
 ANCESTOR = Ancestor(
     block_id=BLOCK_ID, parent_id=None, fingerprint_id=MANIFEST.fingerprint.id, tokens=(1, 2, 3), n_tokens=3
 )
@@ -254,7 +271,7 @@ def test_texts_and_marks_are_written_and_read_as_ever() -> None:
     assert encode_text(TEXT, Limits()) == (TEXT_DIGEST, GOLDEN_TEXT)
     assert decode_text(GOLDEN_TEXT, TEXT_DIGEST) == TEXT
     marks = (PIN, GOLDEN_PIN), (IMPORT, GOLDEN_IMPORT), (REFUSED, GOLDEN_REFUSED), (SETTINGS, GOLDEN_SETTINGS)
-    for record, golden in marks:
+    for record, golden in (*marks, (ENGINE, GOLDEN_ENGINE)):
         assert encode_mark(record) == golden
         assert decode_mark(type(record), golden) == record
 
@@ -264,6 +281,10 @@ def test_ancestors_self_tests_and_thread_entries_are_written_and_read_as_ever() 
     assert decode_ancestor(GOLDEN_ANCESTOR, BLOCK_ID, Limits()) == ANCESTOR
     assert encode_selftest(SELFTEST) == GOLDEN_SELFTEST
     assert decode_selftest(GOLDEN_SELFTEST, MANIFEST.fingerprint.id) == SELFTEST
+    assert encode_model(MODEL) == GOLDEN_MODEL
+    assert decode_model(GOLDEN_MODEL, "ab" * 32) == MODEL
+    with pytest.raises(Malformed):
+        decode_model(GOLDEN_MODEL, "cd" * 32)
     assert thread_key("straße") == THREAD_KEY
     assert encode_entry(ENTRY, Limits()) == GOLDEN_THREAD
     assert decode_entry(GOLDEN_THREAD, THREAD_KEY, 2, Limits()) == ENTRY
@@ -304,6 +325,7 @@ def test_a_whole_golden_store_opens(tmp_path: Path) -> None:
         f"imports/{BLOCK_ID[:2]}/{BLOCK_ID}.json": GOLDEN_IMPORT,
         f"selftests/{MANIFEST.fingerprint.id}.json": GOLDEN_SELFTEST,
         f"threads/{THREAD_KEY}/00000002.json": GOLDEN_THREAD,
+        f"models/{'ab' * 32}.json": GOLDEN_MODEL,
         "agentkv-settings.json": GOLDEN_SETTINGS,
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -315,6 +337,8 @@ def test_a_whole_golden_store_opens(tmp_path: Path) -> None:
         assert store.pinned() == {BLOCK_ID}
         assert store.imported(BLOCK_ID) == IMPORT
         assert store.budget == SETTINGS.budget_bytes
+        assert store.engine_choice == EngineChoice()
+        assert store.model_name("ab" * 32) == "straße"
         assert store.selftest(MANIFEST.fingerprint.id) == SELFTEST
         assert ThreadLog(store.files, "straße").read(2) == ENTRY
         assert not store.check().damage

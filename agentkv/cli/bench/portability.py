@@ -12,7 +12,7 @@ from agentkv.cli.output import say
 
 
 def portability(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     skills: common.Skills = None,
     per: Annotated[
         int | None, typer.Option("--skills-count", metavar="N", min=1, show_default="2", help="How many manuals.")

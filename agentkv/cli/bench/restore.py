@@ -12,7 +12,7 @@ from agentkv.cli.output import say, table
 
 
 def restore(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     synthetic: Annotated[bool, typer.Option("--synthetic", help="No model: random states, the disk only.")] = False,
     lengths: common.Lengths = None,
     codecs: Annotated[

@@ -13,7 +13,7 @@ from agentkv.cli.route.evaluate import show_trade_off
 
 
 def route(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     embedder: options.Embedder = None,
     answer_model: Annotated[
         str | None,

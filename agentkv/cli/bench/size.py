@@ -13,7 +13,7 @@ from agentkv.cli.output import say, table
 
 
 def size(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     skills: Annotated[
         int | None, typer.Option(metavar="N", min=0, show_default="50", help="Skills behind one prefix; 0: leave out.")
     ] = None,

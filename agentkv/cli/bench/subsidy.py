@@ -10,7 +10,7 @@ from agentkv.cli.output import say, table
 
 
 def subsidy(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     lengths: common.Lengths = None,
     small: common.Small = False,
     threads: options.Threads = None,

@@ -67,14 +67,14 @@ def add(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Read every window without asking, however long it takes.")
     ] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Cut files into windows, index them, and read each once; unchanged files cost a hash.
@@ -84,7 +84,7 @@ def add(
     from agentkv.documents import Corpus as Opened
 
     keep = _keep(eager, lazy, top)
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     place = options.store_path(store)
     _check(place, paths)
     with contextlib.ExitStack() as held:

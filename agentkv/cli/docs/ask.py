@@ -61,20 +61,20 @@ def ask(
         ),
     ] = None,
     corpus: Corpus = DEFAULT,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Answer a question from documents: find a window, graft it, quote it, answer."""
     from agentkv.documents import Corpus as Opened
 
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     with (
         options.open_memory(store, model, settings, embedder=embedder) as memory,
         cancelled_by_ctrl_c() as cancellation,

@@ -14,6 +14,7 @@ from agentkv.cli import options
 if TYPE_CHECKING:
     from agentkv.documents import Hit, Shelf
     from agentkv.documents.records import CorpusRecord
+    from agentkv.mismatch import Fields
     from agentkv.store.catalog import BlockStore
 
 DEFAULT = "documents"
@@ -27,11 +28,32 @@ def open_shelf(store: Path | None, corpus: str, model: str | None) -> Iterator[t
     from agentkv.errors import UnknownCorpus
 
     with options.open_store(store) as opened:
-        shelf = find_shelf(opened, corpus, model)
+        shelf = find_shelf(opened, corpus, *_meant(opened, corpus, model))
         record = shelf.record
         if record is None:  # removed a moment ago
             raise UnknownCorpus(corpus, [])
         yield opened, shelf, record
+
+
+def _meant(store: BlockStore, corpus: str, model: str | None) -> tuple[str | None, str | None]:
+    """The model and the fingerprint to choose by, where several engines have a corpus of that name."""
+    from agentkv.cli.differing import expected
+    from agentkv.documents import shelves
+    from agentkv.documents.elsewhere import differences
+
+    found = [(shelf, record) for shelf in shelves(store) if (record := shelf.record) is not None]
+    found = [(shelf, record) for shelf, record in found if record.name == corpus and model in (None, record.model)]
+    if len(found) > 1:
+        here = expected(store, model).fingerprint
+        own = [record for shelf, record in found if here is not None and _is_same(differences(shelf, record, here))]
+        if len(own) == 1:
+            return None, own[0].fingerprint_id
+    return model, None
+
+
+def _is_same(fields: Fields | None) -> bool:
+    """Whether an engine is the one meant; ``v_trans`` only a loaded model shows."""
+    return fields is not None and not fields.keys() - {"v_trans"}
 
 
 def hit_record(hit: Hit) -> dict[str, Any]:

@@ -32,9 +32,9 @@ def find(
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Find the windows that fit a question best, by full-text search and, with an embedder, by meaning."""
@@ -42,7 +42,7 @@ def find(
 
     if not question.strip():
         raise UsageError("the question is empty")
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     if rerank:
         hits = _reranked(store, model or options.DEFAULT_MODEL, settings, corpus, question, k, rerank, embedder)
     else:

@@ -11,14 +11,18 @@ from agentkv.errors import AgentKVError
 
 def list_(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the corpora of a store, of every model."""
+    from agentkv.cli.differing import expected, record_of, say_note
     from agentkv.documents import shelves
+    from agentkv.documents.elsewhere import fields_of
 
     failures: list[AgentKVError] = []
     with options.open_store(store) as opened:
-        rows = []
+        rows, meant, of_each = [], expected(opened, None), []
         for shelf in shelves(opened, failures.append):
             record, documents = shelf.record, shelf.all().values()
             if record is not None:
+                fields = fields_of(shelf, record, meant.fingerprint, meant.model)
+                of_each.append((record.name, fields))
                 windows = sum(len(document.windows) for document in documents)
                 rows.append(
                     {
@@ -31,11 +35,22 @@ def list_(store: options.Store = None, as_json: options.Json = False) -> None:
                         "tokens": sum(document.n_tokens for document in documents),
                         "window": record.window,
                         "overlap": record.overlap,
+                        "differs": record_of(fields),
                         "keep": record.keep if record.top is None else f"{record.keep} {record.top}",
                     }
                 )
-    record_of: dict[str, Any] = {"store": options.store_path(store), "corpora": sorted(rows, key=_order)}
-    finish(record_of, as_json, lambda: _show(record_of["corpora"]), failures)
+        note = meant.note(of_each)
+    result: dict[str, Any] = {
+        "store": options.store_path(store),
+        "corpora": sorted(rows, key=_order),
+        "note": note or None,
+    }
+
+    def show() -> None:
+        _show(result["corpora"])
+        say_note(meant, note)
+
+    finish(result, as_json, show, failures)
 
 
 def _order(row: dict[str, Any]) -> tuple[str, str, str]:
@@ -47,5 +62,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
         say("no documents yet. Run `agentkv docs add PATH`.")
         return
     right = ("files", "windows", "stored", "tokens", "window")
-    cells = [(row["name"], row["model"], *(f"{row[column]:,}" for column in right), row["keep"]) for row in rows]
-    table(("corpus", "model", *right, "keep"), cells, right=right, wraps=("corpus",))
+    cells = [
+        (
+            *(row["name"], row["model"], *(f"{row[column]:,}" for column in right), row["keep"]),
+            ", ".join(row["differs"] or ()),
+        )
+        for row in rows
+    ]
+    columns = ("corpus", "model", *right, "keep", "other engine by")
+    shown = columns if any(row["differs"] for row in rows) else columns[:-1]
+    table(shown, [row[: len(shown)] for row in cells], right=right, wraps=("corpus", columns[-1]))

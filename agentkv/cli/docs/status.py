@@ -16,9 +16,11 @@ def status(
     as_json: options.Json = False,
 ) -> None:
     """Show a corpus: files, windows, what is stored of them, and which files have changed since they were added."""
+    from agentkv.cli.differing import expected, record_of, say_note
+    from agentkv.documents.elsewhere import fields_of
     from agentkv.documents.meaning import embedding_indexes
 
-    with open_shelf(store, corpus, model) as (_, shelf, record):
+    with open_shelf(store, corpus, model) as (opened, shelf, record):
         stored, there = shelf.stored(), shelf.all().values()
         documents = [
             {
@@ -37,8 +39,17 @@ def status(
         ]
         of_corpus = record.model_dump(exclude={"format", "prefix"})
         embedded = embedding_indexes(shelf)
+        meant = expected(opened, model)
+        fields = fields_of(shelf, record, meant.fingerprint, meant.model)
+        note = meant.note([(record.name, fields)])
     result: dict[str, Any] = {**of_corpus, "documents": documents, "embedding_indexes": embedded}
-    finish(result, as_json, lambda: _show(result))
+    result |= {"differs": record_of(fields), "note": note or None}
+
+    def show() -> None:
+        _show(result)
+        say_note(meant, note)
+
+    finish(result, as_json, show)
 
 
 _BY = {"known": "", "guessed": " ?", "given": ""}

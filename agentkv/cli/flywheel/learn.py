@@ -64,7 +64,7 @@ def learn(
     seed: common.Seed = 0,
     isolation: common.Isolation = "namespaces",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew instead of going on.")] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     ledger: common.LedgerFolder = None,
     window: options.Window = None,
@@ -86,7 +86,7 @@ def learn(
 
         others.append(Endpoint(teacher, teacher_model, os.environ.get(KEY, ""), seed=seed))
     # 2. The settings that name a run: with the same ones it is gone on with.
-    settings = options.engine_settings(window, threads, "f16", False, 0)
+    model, settings = options.chosen(store, model, window, threads)
     opened = options.open_ledger(ledger_path(ledger))
     assert opened is not None
     known = {

@@ -32,7 +32,7 @@ def solve(
     max_new: common.MaxNew = 512,
     seed: common.Seed = 0,
     isolation: common.Isolation = "namespaces",
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     store: options.Store = None,
     ledger: common.LedgerFolder = None,
@@ -53,7 +53,7 @@ def solve(
         if len(tasks) != 1:
             raise UsageError(f"{task} holds {len(tasks):,} tasks; one is wanted. `agentkv learn` takes many.")
         wanted = tasks[0]
-    settings = options.engine_settings(window, threads, "f16", False, 0)
+    model, settings = options.chosen(store, model, window, threads)
     opened = options.open_ledger(ledger_path(ledger))
     assert opened is not None
     with (

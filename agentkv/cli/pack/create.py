@@ -115,7 +115,7 @@ def _of_one_fingerprint(store: BlockStore, names: list[NamedBlock], model: str |
             raise UnknownBlock(named.block_id, f"It is what {named.name!r} points to; deposit it again.")
         if digest is None or is_of_model(manifest, digest):
             found.append(named)
-            makers[named.fingerprint_id] = f"{model_name(manifest.fingerprint)} {named.fingerprint_id[:8]}"
+            makers[named.fingerprint_id] = f"{model_name(manifest.fingerprint, store)} {named.fingerprint_id[:8]}"
     if len(makers) > 1:
         raise UsageError(
             f"the names are of {len(makers)} models or settings ({', '.join(sorted(makers.values()))}): pass --model "

@@ -39,13 +39,13 @@ def import_(
     replace: Annotated[
         bool, typer.Option("--replace", help="Point names that are taken to the pack's blocks.")
     ] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Check a pack and store its blocks, names and texts; nothing is written if anything is wrong."""
@@ -53,7 +53,7 @@ def import_(
 
     if any_model and source_only:
         raise UsageError("--source-only reads the texts with a model, --any-model loads none; pass one of them")
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     with open_pack(pack) as opened:
         with bytes_bar("") as progress:
             verdict, contents = admit(opened, allow_unsigned=allow_unsigned, progress=progress)

@@ -32,12 +32,12 @@ def verify(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Read all tokens anew with --model and compare; finds forgery.")
     ] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Check every byte of a pack; with a model also that its states are what its texts give."""
@@ -45,7 +45,7 @@ def verify(
 
     if prove and recompute:
         raise UsageError("--recompute finds all that --prove finds; pass one of them")
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(None, model, window, threads, kv_type, flash_attention, gpu_layers)
     with open_pack(pack) as opened:
         with bytes_bar("") as progress:
             contents = check(opened, progress=progress)

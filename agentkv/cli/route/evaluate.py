@@ -40,7 +40,7 @@ def evaluate(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
     seed: Annotated[int, typer.Option(help="Which other candidates a question gets in a smaller library.")] = 1,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
@@ -66,7 +66,7 @@ def evaluate(
     if not questions:
         raise UsageError(f"every question of {file} is among those to learn from")
     given = None if tools is None else evaluation.load_tools(tools)
-    settings = options.engine_settings(window, threads, "f16", False, 0)
+    model, settings = options.chosen(store, model, window, threads)
     with _memory(store, model, settings, given is not None, embedder) as memory:
         candidates = given if given is not None else memory.candidates()
         chosen: list[int | None] = [*(options.numbers(sizes) or (None,))]

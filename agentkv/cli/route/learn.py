@@ -37,7 +37,7 @@ def learn(
         ),
     ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Drop what was learned for this model.")] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     router_model: options.RouterModel = None,
     store: options.Store = None,
@@ -49,7 +49,7 @@ def learn(
     from agentkv.router.evaluate import load_questions
     from agentkv.router.weights import LOSE
 
-    settings = options.engine_settings(window, threads, "f16", False, 0)
+    model, settings = options.chosen(store, model, window, threads)
     if forget:
         with options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory:
             gone = memory.routing.forget()

@@ -21,7 +21,7 @@ def log(
     replay: Annotated[
         bool, typer.Option("--replay", help="Decide again with the model, and compare picks and scores.")
     ] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
@@ -36,7 +36,7 @@ def log(
         entries = list(deque(DecisionLog(opened.root / DECISIONS).read(), last))
     rows: list[dict[str, Any]] = [entry.model_dump(mode="json") for entry in entries]
     if replay:
-        settings = options.engine_settings(window, threads, "f16", False, 0)
+        model, settings = options.chosen(store, model, window, threads)
         with options.open_memory(store, model, settings, embedder=embedder) as memory:
             outcomes = (_again(memory, entry) for entry in entries)
             label = lambda i: entries[i].question or entries[i].question_sha256[:12]  # noqa: E731

@@ -17,20 +17,23 @@ if TYPE_CHECKING:
 def question(
     text: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
     explain: Annotated[bool, typer.Option("--explain", help="Say of each candidate what it is for.")] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    strict: options.Strict = False,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     router_model: options.RouterModel = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Show which block the router picks for a question, and every candidate's score."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
-    with options.open_memory(store, model, settings, embedder=embedder, router_model=router_model) as memory:
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
+    with options.open_memory(
+        store, model, settings, embedder=embedder, router_model=router_model, strict=strict
+    ) as memory:
         decision = memory.route(text)
         known = {entry.name: entry.description for entry in memory.names()} if explain else {}
     finish(decision.model_dump(mode="json"), as_json, lambda: show(decision, known))

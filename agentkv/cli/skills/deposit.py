@@ -35,17 +35,17 @@ def deposit(
     references: References = False,
     allow_inexact: AllowInexact = False,
     keep: Annotated[bool, typer.Option("--keep", help="Retire nothing, whatever is gone from the folders.")] = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Read the skills that are new or changed, and stop routing to those that are gone."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     with options.open_memory(store, model, settings, create=True) as memory:
         library = open_library(memory, folders, max_tokens, references, allow_inexact)
         report = synced(library, retire=not keep)

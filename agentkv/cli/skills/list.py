@@ -18,6 +18,8 @@ from agentkv.cli.skills.common import Folders, fault_record, folders_of
 from agentkv.errors import AgentKVError, InvalidManual, StoreError
 
 if TYPE_CHECKING:
+    from agentkv.cli.differing import Expected
+    from agentkv.mismatch import Fields
     from agentkv.records import NamedBlock
     from agentkv.skills.manual import Manual
     from agentkv.store.catalog import BlockStore
@@ -30,7 +32,8 @@ class Entry:
     ``state``: new, stored, changed, gone (stored, and its folder is no more), damaged (stored, and to be deposited
     again) or unreadable (the system refused); ``fault`` says why for the last two. ``tokens``: of its ``blocks``, each
     with the agent prefix, as ``agentkv list`` counts; ``own_tokens``: without what each follows; None where they cannot
-    be read. ``parts``: the names of a manual's parts, where it was split.
+    be read. ``parts``: the names of a manual's parts, where it was split. ``differs``: by which fields it is another
+    engine's than `agentkv ask` opens.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Entry:
     blocks: int
     path: str
     parts: tuple[str, ...] = ()
+    differs: dict[str, Any] | None = None
     fault: str | None = None
     manual: Manual | None = None
 
@@ -62,6 +66,7 @@ def list_(
     as_json: options.Json = False,
 ) -> None:
     """List the skills of folders: new, stored, changed, gone, damaged or broken; with --model, for that model only."""
+    from agentkv.cli.differing import expected, say_note
     from agentkv.cli.inventory import model_digest
     from agentkv.skills.inventory import Inventory
 
@@ -69,22 +74,37 @@ def list_(
     inventory.read()
     manuals, broken = inventory.resolved({})
     place = options.store_path(store)
+    meant: Expected | None = None
     failures: list[AgentKVError] = [*broken]
+    note = ""
     entries = [_new(manual) for manual in manuals]
     if place.exists():
         with options.open_store(store) as opened:
             digest = None if model is None else model_digest(model)
             names = [named for named in opened.names("skill", on_error=failures.append) if _fits(opened, named, digest)]
             apart = {error.path.parent for error in broken}
-            entries = list(_entries(opened, manuals, names, inventory.roots, apart, failures))
+            meant = expected(opened, model)
+            entries = list(_entries(opened, manuals, names, inventory.roots, apart, failures, meant))
+            note = meant.note((entry.name, _fields(entry)) for entry in entries if entry.blocks)
     record = {
         "folders": inventory.roots,
         "store": place,
         "found": len(manuals) + len(broken),
         "skills": [entry.record() for entry in entries],
         "broken": [fault_record(error) for error in broken],
+        "note": note or None,
     }
-    finish(record, as_json, lambda: _show(entries, broken), failures)
+
+    def show() -> None:
+        _show(entries, broken)
+        if meant is not None:
+            say_note(meant, note)
+
+    finish(record, as_json, show, failures)
+
+
+def _fields(entry: Entry) -> Fields:
+    return {name: (pair["there"], pair["here"]) for name, pair in (entry.differs or {}).items()}
 
 
 def _fits(store: BlockStore, named: NamedBlock, digest: str | None) -> bool:
@@ -106,6 +126,7 @@ def _entries(
     roots: Sequence[Path],
     broken: set[Path],
     failures: list[AgentKVError],
+    meant: Expected,
 ) -> Iterator[Entry]:
     """Each skill once a model that it is stored for; then those whose folder is gone. Faults go to ``failures``."""
     from agentkv.skills.pieces import owner
@@ -117,14 +138,14 @@ def _entries(
         mine = [group for (name, _), group in groups.items() if name == manual.name]
         for group in mine:
             state, fault = _state(manual, group, store, failures)
-            yield _about(manual.name, state, group, store, str(manual.path), manual, fault)
+            yield _about(manual.name, state, group, meant, str(manual.path), manual, fault)
         if not mine:
             yield _new(manual)
     there = {manual.name for manual in manuals}
     for (name, _), group in groups.items():
         source = Path(group[0].source)
         if name not in there and source not in broken and any(source.is_relative_to(root) for root in roots):
-            yield _about(name, "gone", group, store, str(source))
+            yield _about(name, "gone", group, meant, str(source))
 
 
 def _new(manual: Manual) -> Entry:
@@ -135,14 +156,16 @@ def _about(
     name: str,
     state: str,
     group: Sequence[NamedBlock],
-    store: BlockStore,
+    meant: Expected,
     path: str,
     manual: Manual | None = None,
     fault: str | None = None,
 ) -> Entry:
+    from agentkv.cli.differing import record_of
     from agentkv.cli.inventory import model_name
     from agentkv.skills.stored import parts_of
 
+    store = meant.store
     model: str | None = None
     tokens, own, known = 0, 0, True
     for named in group:
@@ -153,7 +176,7 @@ def _about(
         if manifest is None:
             known = False
             continue
-        model = model_name(manifest.fingerprint)
+        model = model_name(manifest.fingerprint, store)
         tokens, own = tokens + manifest.n_tokens, own + len(manifest.tokens)
     return Entry(
         name,
@@ -165,6 +188,7 @@ def _about(
         blocks=len(group),
         path=path,
         parts=tuple(parts_of(name, [named.name for named in group])),
+        differs=record_of(meant.of_block(group[0].block_id)),
         fault=fault,
         manual=manual,
     )
@@ -188,12 +212,14 @@ def _state(
 
 
 def _show(entries: Sequence[Entry], broken: Sequence[InvalidManual]) -> None:
-    rows = [_cells(entry) for entry in entries] + [(error.path.parent.name, "BROKEN", *[""] * 6) for error in broken]
+    rows = [_cells(entry) for entry in entries] + [(error.path.parent.name, "BROKEN", *[""] * 7) for error in broken]
     if not rows:
         say("no skills there")
         return
     right = ("tokens", "own", "blocks", "files")
-    table(("name", "state", "model", *right, "license"), sorted(rows), right=right, wraps=("name", "license"))
+    columns = ("name", "state", "model", *right, "license", "other engine by")
+    shown = columns if any(entry.differs for entry in entries) else columns[:-1]
+    table(shown, [row[: len(shown)] for row in sorted(rows)], right=right, wraps=("name", "license", columns[-1]))
     states = [entry.state for entry in entries] + ["broken" for _ in broken]
     parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))]
     say(f"\n{count(len(rows), 'skill')}: {', '.join(parts)}")
@@ -208,4 +234,4 @@ def _cells(entry: Entry) -> tuple[str, ...]:
     manual = entry.manual
     files = str(len(manual.resources)) if manual and manual.resources else ""
     licence = (manual.license or "") if manual else ""
-    return entry.name, entry.state, entry.model or "", *tokens, blocks, files, licence
+    return entry.name, entry.state, entry.model or "", *tokens, blocks, files, licence, ", ".join(entry.differs or ())

@@ -63,21 +63,21 @@ def ask_routes(
     ] = None,
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 48,
     max_tokens: MaxTokens = None,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     embedder: options.Embedder = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: options.Json = False,
 ) -> None:
     """Route and answer every labelled question of the skills; what is not stored at all is read first."""
     if no_answers and min_right is not None:
         raise UsageError("--min-right needs answers; leave --no-answers out")
     questions = _questions(folders)
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     with options.open_memory(store, model, settings, create=True, embedder=embedder) as memory:
         library = open_library(memory, folders, max_tokens)
         report, as_stored = _completed(library)

@@ -28,17 +28,17 @@ def watch(
     max_tokens: MaxTokens = None,
     references: References = False,
     allow_inexact: AllowInexact = False,
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
     threads: options.Threads = None,
-    kv_type: options.KvType = "f16",
-    flash_attention: options.FlashAttention = False,
-    gpu_layers: options.GpuLayers = 0,
+    kv_type: options.KvType = None,
+    flash_attention: options.FlashAttention = None,
+    gpu_layers: options.GpuLayers = None,
     as_json: JsonLines = False,
 ) -> None:
     """Bring the store in step with skill folders, and keep it so while they change; Ctrl-C ends it."""
-    settings = options.engine_settings(window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     with options.open_memory(store, model, settings, create=True) as memory, _asked_to_end() as ended:
         library = open_library(memory, folders, max_tokens, references, allow_inexact)
         places = ", ".join(str(root) for root in library.inventory.roots)

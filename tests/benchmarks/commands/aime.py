@@ -22,7 +22,7 @@ def aime(
     ledger: Annotated[
         Path, typer.Option(metavar="DIR", envvar="AGENTKV_LEDGER", help="Where every generation is recorded.")
     ],
-    model: options.Model = "qwen2.5-coder-1.5b",
+    model: options.BenchModel = "qwen2.5-coder-1.5b",
     problems: Annotated[int | None, typer.Option(min=1, show_default="all", help="Only the first so many.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Programs a problem.")] = 5,
     max_new: Annotated[int, typer.Option(min=1, help="Most tokens of one program.")] = 768,

@@ -12,7 +12,7 @@ from agentkv.cli.output import say, table
 
 
 def answers(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     skills: common.Skills = None,
     per_skill: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions a skill.")] = None,
     small: common.Small = False,

@@ -10,7 +10,7 @@ from agentkv.cli.output import say, table
 
 
 def compose(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,

@@ -17,7 +17,7 @@ _SMALL_SIZES = (4, 10)
 
 def depth(
     work: Work,
-    model: options.Model = "gemma-3-270m",
+    model: options.BenchModel = "gemma-3-270m",
     window: SameWindow = None,
     folder: Folder = None,
     any_version: AnyVersion = False,

@@ -12,7 +12,7 @@ from agentkv.cli.output import duration, say, table
 
 
 def families(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     per_family: Annotated[int, typer.Option(min=1, help="Held-out instances a family.")] = 10,
     direct: Annotated[
         int | None, typer.Option(min=0, show_default="all", help="Instances a family that are also answered directly.")

@@ -12,7 +12,7 @@ from agentkv.cli.output import say, table
 
 
 def interference(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     per_family: Annotated[int, typer.Option(min=1, help="New tasks for each of the eight.")] = 4,
     problems: Annotated[
         bool, typer.Option("--problems", help="Eight hard problems and their variants, in place of families.")

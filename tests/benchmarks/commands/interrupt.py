@@ -13,7 +13,7 @@ from agentkv.cli.output import duration, say, table
 
 
 def interrupt(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     kills: Annotated[int, typer.Option(min=1, metavar="N", help="How often a deposit is killed.")] = 20,
     seed: Annotated[int, typer.Option(metavar="N", help="Which random moments.")] = 6,
     folder: Annotated[

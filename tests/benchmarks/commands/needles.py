@@ -15,7 +15,7 @@ from tests.benchmarks.commands.widen import AnyVersion, Folder, SameSeed, SameWi
 
 def needles(
     work: Work,
-    model: options.Model = "gemma-3-270m",
+    model: options.BenchModel = "gemma-3-270m",
     window: SameWindow = None,
     folder: Folder = None,
     any_version: AnyVersion = False,

@@ -10,7 +10,7 @@ from agentkv.cli.output import say, table
 
 
 def negatives(
-    model: options.Model = "qwen2.5-coder-1.5b",
+    model: options.BenchModel = "qwen2.5-coder-1.5b",
     small: common.Small = False,
     threads: options.Threads = None,
     out: common.Out = None,

@@ -30,7 +30,7 @@ _ROWS = {
 
 
 def questions(
-    model: options.Model = "qwen2.5-coder-1.5b",
+    model: options.BenchModel = "qwen2.5-coder-1.5b",
     work: Annotated[
         Path, typer.Option("--work", metavar="DIR", help="Packages, documents, store, and what was seen so far.")
     ] = Path("bench-questions"),

@@ -12,7 +12,7 @@ from agentkv.cli.output import say, size, table
 
 
 def reread(
-    model: options.Model = options.DEFAULT_MODEL,
+    model: options.BenchModel = options.DEFAULT_MODEL,
     windows: Annotated[
         str | None,
         typer.Option(metavar="N,N,…", show_default="512,1024,2048,4096", help="Window sizes in tokens."),

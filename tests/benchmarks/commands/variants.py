@@ -12,7 +12,7 @@ from agentkv.cli.output import say, table
 
 
 def variants(
-    model: options.Model = "qwen2.5-coder-1.5b",
+    model: options.BenchModel = "qwen2.5-coder-1.5b",
     origins: Annotated[
         str | None,
         typer.Option(

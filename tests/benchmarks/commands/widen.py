@@ -40,7 +40,7 @@ SameSeed = Annotated[int | None, typer.Option("--seed", metavar="N", show_defaul
 
 def widen(
     work: Work,
-    model: options.Model = "gemma-3-270m",
+    model: options.BenchModel = "gemma-3-270m",
     minutes: Annotated[
         float | None, typer.Option(metavar="N", min=0, help="End this sitting after so long, between two windows.")
     ] = None,
@@ -77,9 +77,9 @@ def engine(model: str) -> Any:
     """The model's name, or the fake for tests."""
     if model != options.FAKE:
         return model
-    from agentkv.engine.fake import FakeEngine
+    from agentkv.engine.fake import FakeEngine, quote
 
-    return FakeEngine(window=1 << 14, replies=options.quote)
+    return FakeEngine(window=1 << 14, replies=quote)
 
 
 def planned(small: bool, any_version: bool, folder: Path | None, **asked: int | None) -> Plan:

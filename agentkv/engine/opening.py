@@ -1,0 +1,101 @@
+"""With which model and settings an engine is opened: as its caller says, else the environment, else the store.
+
+All of it is in the fingerprint, or may be: an engine that was opened otherwise than the one that deposited finds
+nothing of what that has stored. So it can be set once for a store instead of being said with every call. Loads no
+native library before an engine is opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentkv.engine.base import Engine
+from agentkv.engine.fake import FAKE, FakeEngine, fake_fingerprint, fake_sha256, quote
+from agentkv.engine.models.catalogue import DEFAULT
+from agentkv.engine.settings import EngineSettings
+from agentkv.errors import UsageError
+from agentkv.records import EngineChoice, Fingerprint
+
+VARIABLES = {name: f"AGENTKV_{name.upper()}" for name in EngineChoice.model_fields}
+"""The environment variable of each setting."""
+_SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_FAKE_WINDOW = 1 << 16
+
+
+def parsed(name: str, text: str, said: str) -> Any:
+    """A setting's value from its text; ``said``: how the setting is called where it was written. Raises UsageError."""
+    value: Any = text.strip()
+    if name == "flash_attention":
+        if value.lower() not in _SWITCH:
+            raise UsageError(f"{said} is on or off, not {text!r}")
+        value = _SWITCH[value.lower()]
+    elif name in ("window", "gpu_layers", "threads"):
+        if not value.isdecimal():
+            raise UsageError(f"{said} is a whole number, not {text!r}")
+        value = int(value)
+    try:
+        EngineChoice.model_validate({name: value})
+    except ValidationError as error:
+        raise UsageError(f"{said} = {text!r}: {error.errors()[0]['msg']}") from error
+    return value
+
+
+def from_environment(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What the environment says; an empty variable says nothing. Raises UsageError."""
+    known = os.environ if environment is None else environment
+    return {name: parsed(name, known[key], key) for name, key in VARIABLES.items() if known.get(key, "").strip()}
+
+
+def choose(given: Mapping[str, Any], stored: EngineChoice) -> tuple[str | Path, EngineSettings]:
+    """The model and its settings. ``given``: what the caller said, None for what he did not say. Raises UsageError."""
+    said = {name: value for name, value in given.items() if value is not None}
+    values = {**stored.model_dump(exclude_none=True), **from_environment(), **said}
+    model = values.pop("model", DEFAULT)
+    unknown = sorted(set(values) - {field.name for field in dataclasses.fields(EngineSettings)})
+    if unknown:
+        raise UsageError(f"unknown engine setting: {', '.join(unknown)}")
+    return model, EngineSettings(**values)
+
+
+def is_fake(model: str | Path) -> bool:
+    """Whether a model's name is that of the fake engine, ``fake`` or ``fake:WORD``."""
+    return isinstance(model, str) and model.partition(":")[0] == FAKE
+
+
+def open_engine(model: str | Path, settings: EngineSettings) -> Engine:
+    """Open a model, which is fetched if it is not here. Raises the errors of ModelError, NoGpu."""
+    if is_fake(model):
+        weights = str(model).partition(":")[2]
+        return FakeEngine(window=settings.window or _FAKE_WINDOW, weights=weights, settings=settings, replies=quote)
+    from agentkv.engine.llama import LlamaEngine
+
+    return LlamaEngine.open(model, settings)
+
+
+def model_sha256(model: str | Path) -> str:
+    """The digest of the model that is named so; nothing is fetched or loaded. Raises the errors of ModelError."""
+    from agentkv.engine.models import CATALOGUE, resolve
+
+    if is_fake(model):
+        return fake_sha256(str(model).partition(":")[2])
+    return CATALOGUE[str(model)].sha256 if str(model) in CATALOGUE else resolve(model, pull=False).sha256
+
+
+def expected_fingerprint(model: str | Path, settings: EngineSettings) -> Fingerprint:
+    """The fingerprint that the engine would have; no model is loaded. Raises the errors of ModelError.
+
+    Not guaranteed: ``v_trans``, which only a loaded model shows. It follows from flash attention, so
+    :meth:`~agentkv.Fingerprint.differences` has it only where nothing else explains it.
+    """
+    digest = model_sha256(model)
+    if is_fake(model):
+        return fake_fingerprint(digest, settings)
+    from agentkv.engine.fingerprint import llama_fingerprint
+
+    return llama_fingerprint(digest, settings, [], not settings.flash_attention)
