@@ -264,6 +264,8 @@ class AgentMemory(Shared):
 
     def candidates(self) -> dict[str, Candidate]:
         """What a question is routed among: the names of this model with a description, by label."""
+        for text in self.routing.notices:
+            warn(text)
         return self.routing.candidates()
 
     def route(self, question: str) -> Decision:

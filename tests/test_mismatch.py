@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentkv import AgentKVWarning, AgentMemory, FakeEngine, SkillLibrary
+from agentkv import AgentKVWarning, AgentMemory, FakeEngine, SkillLibrary, Within
 from agentkv.engine import fake
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import IncompatibleFingerprint
@@ -109,6 +109,35 @@ def test_a_refusal_names_the_nearest_engine_and_how_many_there_are(store: Path) 
         assert (error.field, error.block, error.engine) == ("flash_attention", False, True)
         assert "2 other engines (by 2 by flash_attention, 1 by model_sha256; the nearest follows)" in error.message
         assert "deposit --again" in error.message
+
+
+def test_the_parts_of_a_skill_are_not_forgotten(tmp_path: Path) -> None:
+    home = tmp_path / "skills" / "big"
+    (home / "references").mkdir(parents=True)
+    (home / "SKILL.md").write_text("---\nname: big\ndescription: Big.\n---\nSay hello.")
+    (home / "references" / "more.md").write_text("More on it.\n")
+    with AgentMemory(tmp_path / "store", engine()) as memory:
+        SkillLibrary(memory, tmp_path / "skills", references=True).sync()
+    with AgentMemory(tmp_path / "store", engine(FLASH)) as memory:
+        with pytest.warns(AgentKVWarning, match="read again for this one"):
+            SkillLibrary(memory, tmp_path / "skills").sync()
+        with pytest.warns(
+            AgentKVWarning, match=r"left out, since another engine has made them: big/references/more\.md"
+        ):
+            assert len(memory.ask("How?", skill=Within("big")).notes) == 1
+        memory.strict = True
+        with pytest.raises(SkillsLeftOut):
+            memory.ask("How?", skill=Within("big"))
+        for name in memory.names():
+            memory.store.remove_name(name.kind, name.name, name.fingerprint_id)
+        memory.store.remove_name("skill", "big", engine().fingerprint().id)
+        with pytest.raises(IncompatibleFingerprint, match=r"'big/references/more.md' is stored for another engine"):
+            memory.ask("How?", skill="big")
+
+
+def test_what_is_routed_among_is_said_to_lack_them(store: Path) -> None:
+    with AgentMemory(store, engine(FLASH)) as memory, pytest.warns(AgentKVWarning, match="left out"):
+        assert memory.candidates() == {}
 
 
 def test_a_conversation_behind_a_skill_of_another_engine_says_so(store: Path) -> None:

@@ -129,7 +129,8 @@ class Routing:
         entry = self.find(name)
         if entry is not None:
             return entry
-        away = [other for other in self._store.names(on_error=lambda _: None) if other.name == name]
+        known = self._store.names(on_error=lambda _: None)
+        away = [other for other in known if other.name == name or other.name.startswith(f"{name}/")]
         error = incompatible(self._store, self._engine, away)
         if error is not None:
             raise error
@@ -149,6 +150,12 @@ class Routing:
     def candidates(self) -> dict[str, Candidate]:
         """What a question is routed among: the names of this model with a description, by label."""
         return self._all().live
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a question is routed without since another engine has made it, in a sentence; empty for nothing."""
+        notice = self._all().notice
+        return () if notice is None else (notice,)
 
     def _all(self) -> _Found:
         """As long as the store does not change they are those of the last time."""
@@ -236,6 +243,7 @@ class Routing:
     def _within(self, question: str, skill: str) -> Decision:
         """Which part or reference of a skill; if none fits, its manual alone, or no block where it was split."""
         stored = {entry.name: entry for entry in self.names()}
+        notes = self._missing_within(skill)
         inner = {}
         for name, entry in stored.items():
             if name.startswith(f"{skill}/"):
@@ -244,7 +252,7 @@ class Routing:
                 except StoreError as error:
                     self._store.tell_once(error)
         if not inner:
-            return given(self.named(skill).name)
+            return given(self.named(skill).name).model_copy(update={"notes": notes})
         cards = {name: Candidate(stored[name].description or summary(text), text) for name, text in inner.items()}
         decision = decide(self.classifier, question, cards, self.fallback)
         if decision.pick is None:
@@ -252,8 +260,18 @@ class Routing:
             pick = skill if skill in stored else None
             instead = "its manual alone" if pick else f"no block, since {skill!r} is stored in parts only"
             decision = decision.model_copy(update={"pick": pick, "fallback": f"{reason}: {instead}"})
+        decision = decision.model_copy(update={"notes": notes})
         self.log.append(question, cards, decision)
         return decision
+
+    def _missing_within(self, skill: str) -> tuple[str, ...]:
+        """What of a skill only another engine has, in a sentence. Raises SkillsLeftOut where ``strict`` is set."""
+        names = [e for e in self._store.names(on_error=lambda _: None) if e.name.startswith(f"{skill}/")]
+        away = others(self._store, self._fingerprint, names)
+        text = notice(self._store, self._engine, away) if away else None
+        if text is not None and self.strict:
+            raise SkillsLeftOut(text, sorted(entry.name for other in away for entry in other.names))
+        return () if text is None else (text,)
 
     # --- learning ---------------------------------------------------------------------------------
 
