@@ -204,13 +204,13 @@ def find_shelf(store: BlockStore, name: str, model: str | None = None, fingerpri
         if record.name == name and model in (None, record.model) and fingerprint_id in (None, record.fingerprint_id)
     ]
     if not named:
-        models = sorted({record.model for _, record in found if record.name == name})
-        if models:
+        known = sorted({record.model for _, record in found if record.name == name})
+        if known:
             why = (
-                f"It is there for {', '.join(models)}: pass that as --model, or cut its kept files for another model "
+                f"It is there for {', '.join(known)}: pass that as --model, or cut its kept files for another model "
                 "or other settings with `agentkv deposit --again --model NAME`."
             )
-            raise UnknownCorpus(name, models, why)
+            raise UnknownCorpus(name, known, why)
         raise UnknownCorpus(name, sorted({f"{record.name} ({record.model})" for _, record in found}))
     if len(named) > 1:
         models = ", ".join(sorted(f"{record.model} {record.fingerprint_id[:8]}" for _, record in named))
