@@ -119,7 +119,7 @@ def notice(store: BlockStore, engine: Engine, found: Sequence[Other]) -> str:
         f"{_names(other.names)} ({in_words(store, other.fields, engine.info.name)})" for other in found
     )
     what = "1 stored skill or text is" if total == 1 else f"{total:,} stored skills and texts are"
-    way = as_stored(store, found[0]) if len(found) == 1 else ""
+    way = as_stored(store, engine, found[0]) if len(found) == 1 else ""
     return f"{what} left out, since another engine has made them: {groups}. {way}{remedy(store, engine)}"
 
 
@@ -128,13 +128,16 @@ def _names(names: Sequence[NamedBlock]) -> str:
     return ", ".join(shown) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
-def as_stored(store: BlockStore, other: Other) -> str:
+def as_stored(store: BlockStore, engine: Engine, other: Other) -> str:
     """How to open the store as it was; empty where no option can."""
     if not other.fields or not other.fields.keys() <= _OPTIONS:
         return ""
-    model = model_name(store, str(other.fingerprint.content.get("model_sha256", "")))
-    known = model if is_openable(model) else f"FILE-OF-{model}"
-    return f"Open the store as then ({' '.join(options_of(other.fingerprint, known))}), or: "
+    digest = str(other.fingerprint.content.get("model_sha256", ""))
+    model = model_name(store, digest)
+    if not is_openable(model):
+        model = engine.info.spec if digest == engine.info.sha256 else f"FILE-OF-{model}"
+    options = " ".join(map(shlex.quote, options_of(other.fingerprint, model)))
+    return f"Open the store as then ({options}), or: "
 
 
 def is_openable(model: str) -> bool:
@@ -183,7 +186,7 @@ def incompatible(store: BlockStore, engine: Engine, named: Sequence[NamedBlock])
     error = IncompatibleFingerprint(field, there, is_here)
     error.message = (
         f"{first.names[0].name!r} is stored for {_counted(store, here, named)}, not for this one: "
-        f"{in_words(store, fields, engine.info.name)}. {as_stored(store, first)}{remedy(store, engine)}"
+        f"{in_words(store, fields, engine.info.name)}. {as_stored(store, engine, first)}{remedy(store, engine)}"
     )
     error.args = (error.message,)
     return error

@@ -103,7 +103,7 @@ def _show(record: dict[str, Any], corpora: Sequence[Recut]) -> None:
     if not deposits and not corpora:
         say(f"nothing to do: {record['store']} holds nothing that {record['model']} has not with these settings")
         return
-    say(f"\n{len(deposits):,} of the skills and texts deposited for {record['model']}")
+    say(f"\ndeposited for {record['model']}; what other engines have stays, and can go by `agentkv rm BLOCK_ID`")
     evictions.tell(record["evicted"])
     if record["router_to_learn"]:
         say("the router has learned for another engine only; `agentkv route learn FILE` teaches it for this one")
