@@ -237,7 +237,9 @@ class _Check:
                     loaded = self._load(folder, entry.digest)
                     gone = loaded is not None and is_absent(self._files, entry.digest)
                 if gone and not self._is_noted(self._files.manifests.path(entry.digest)):
-                    self._note(Kind.DANGLING, entry.path, f"the {what} block is gone", entry.bytes)
+                    # An import that a crash cut short leaves a record of nothing.
+                    kind = Kind.ORPHAN if folder is self._files.imports else Kind.DANGLING
+                    self._note(kind, entry.path, f"the {what} block is gone", entry.bytes)
 
     def _texts(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
