@@ -295,7 +295,7 @@ def test_a_text_that_nobody_needs_any_more_is_not_missing(store: BlockStore, mon
 def test_the_logs_and_the_routers_files_are_the_stores(store: BlockStore) -> None:
     for folder, file in (("decisions", "x.jsonl"), ("router", "ab" * 32 + ".json"), ("turns", "turns-000001.jsonl")):
         (store.root / folder).mkdir()
-        (store.root / folder / file).write_bytes(b"{}")
+        (store.root / folder / file).write_bytes(b"{}\n")
     assert check(store.files).findings == ()
     os.mkfifo(store.root / "router" / "pipe")
     shutil.rmtree(store.root / "decisions")
