@@ -262,7 +262,7 @@ class Blocks:
         identity = manifest.block_id
         foreign, refused = self.is_of_unknown_hand(identity), self._is_refused(identity)
         created = self.store.put(manifest, segments, replace=foreign or refused, ancestors=ancestors)
-        if foreign:
+        if foreign or created:  # a record of a block that never came may be there too
             self.store.forget_import(identity)
         if refused:
             self.store.cache.drop(identity)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from agentkv.cli import options
 from agentkv.cli.output import console, count, finish, say, size, table
@@ -26,7 +28,8 @@ class Entry:
 
     ``selected``: whether the engine of the model that was asked for can use it, None if none was. ``differs``: by which
     fields it is another engine's than `agentkv ask` opens, with both values. Bytes are those on disk.
-    ``last_use``: ISO 8601, UTC. ``imported``: whether it came with a pack.
+    ``last_use``: ISO 8601, UTC. ``imported``: whether it came with a pack;
+    ``signed_by``: the key that had signed that.
     """
 
     name: str
@@ -47,10 +50,15 @@ class Entry:
     description: str
     source: str
     fault: str | None
+    signed_by: str | None = None
 
 
 def list_(
     model: options.ModelFilter = None,
+    signer: Annotated[
+        str | None,
+        typer.Option("--signer", metavar="NAME|KEY", help="Only what came in packs signed by that key."),
+    ] = None,
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
@@ -60,23 +68,29 @@ def list_(
     """
     from agentkv.cli.differing import expected, say_note
     from agentkv.cli.inventory import ago, last_use, survey
+    from agentkv.packs.signers import signers
 
     with options.open_store(store) as opened:
         meant = expected(opened, model)
         failures: list[AgentKVError] = []
         names = [n for n in opened.names(on_error=failures.append) if n.kind in ("skill", "text")]
+        signed = signers(opened)
+        if signer is not None:
+            keys = signer_keys(signer)
+            names = [named for named in names if signed.get(named.block_id) in keys]
         found, uses = survey(opened), opened.uses()
         marks = opened.pinned(), set(opened.files.imports.digests())
         fields = {key: meant.fields(facts.fingerprint) for key, facts in found.blocks.items()}
         entries = [
             _entry(named, found.blocks.get(named.block_id), model, fields, uses, marks, failures) for named in names
         ]
+        entries = [replace(entry, signed_by=signed.get(entry.block_id)) for entry in entries]
         note = meant.note((entry.name, fields.get(entry.block_id, {})) for entry in entries)
         sound = not failures and all(facts.fault is None for facts in found.blocks.values())
         record: dict[str, Any] = {
             "store": opened.root,
             "blocks": [asdict(entry) for entry in entries],
-            "other_blocks": len(found.blocks.keys() - {entry.block_id for entry in entries}),
+            "other_blocks": len(_others(found.blocks, entries, None if signer is None else (signed, keys))),
             "stored_bytes": found.usage.stored if sound else None,
             "raw_bytes": found.usage.states if sound else None,
             "note": note or None,
@@ -88,6 +102,23 @@ def list_(
         say_note(meant, note)
 
     finish(record, as_json, show, failures)
+
+
+def signer_keys(signer: str) -> set[str]:
+    """The keys that ``signer`` means: those trusted under that name, or that key, trusted or not. Raises UsageError."""
+    from agentkv.packs import Trust, parse_public_key
+
+    if signer.startswith("ed25519:"):
+        return {parse_public_key(signer)}
+    return {entry.key for entry in Trust().of(signer)}
+
+
+def _others(
+    blocks: Collection[str], entries: list[Entry], only: tuple[Mapping[str, str], Collection[str]] | None
+) -> set[str]:
+    """Blocks without a name; ``only``: those signed by certain keys."""
+    others = set(blocks) - {entry.block_id for entry in entries}
+    return others if only is None else {block_id for block_id in others if only[0].get(block_id) in only[1]}
 
 
 def _entry(

@@ -71,7 +71,7 @@ class Corpus(Shared):
         self.memory, self.name = memory, name.strip()
         fingerprint_id = memory.blocks.fingerprint.id
         self.shelf = Shelf(memory.store, corpus_key(self.name, fingerprint_id))
-        before = self.shelf.record
+        before = self.shelf.record_or_none()
         self.record = _record(self.name, memory, before, window, overlap, keep, top)
         self.reader = Reader(memory, self.shelf, self.record)
         self._is_decided = before is not None or keep is not None or top is not None
@@ -85,7 +85,7 @@ class Corpus(Shared):
     @property
     def exists(self) -> bool:
         """Whether anything was ever added."""
-        return self.shelf.record is not None
+        return self.shelf.record_or_none() is not None or bool(self.shelf.all())
 
     # --- adding -----------------------------------------------------------------------------------
 

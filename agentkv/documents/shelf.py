@@ -70,17 +70,33 @@ class Shelf(Shared):
         """When the corpus's record was written, in seconds since 1970."""
         return self._corpora.written_at(self.key)
 
+    def record_or_none(self) -> CorpusRecord | None:
+        """The same, but a damaged one counts as none, with a warning; the next add writes it anew."""
+        try:
+            return self.record
+        except CorruptBlock as error:
+            self.store.tell_once(error, "Its settings are the usual ones until `agentkv docs add` writes it anew.")
+            return None
+
     def write(self, record: CorpusRecord) -> None:
         """Put the corpus's record there."""
-        if self.record != record:
+        if self._corpora.sound(self.key) != record:
             self._corpora.write(self.key, _encoded(lambda: encode_corpus(record)))
 
     # --- documents ---
 
     def all(self) -> dict[str, DocumentRecord]:
-        """The documents that can be read, by key. A damaged record counts as none: the next add makes it anew."""
-        found = ((key, self.documents.sound(key)) for key in self.documents.digests())
-        return {key: record for key, record in found if record is not None}
+        """The documents that can be read, by key. A damaged record is passed over and told; the next add mends it."""
+        found = {}
+        for key in self.documents.digests():
+            try:
+                record = self.documents.read(key)
+            except CorruptBlock as error:
+                self.store.tell_once(error, "`agentkv docs add` on its file makes it anew.")
+                continue
+            if record is not None:
+                found[key] = record
+        return found
 
     def put(self, key: str, record: DocumentRecord, data: bytes) -> None:
         """Keep a document and its source; the record comes last, so that a crash leaves none without its source."""

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agentkv import fsio
-from agentkv.errors import StoreReadError
+from agentkv.errors import StoreError, StoreReadError
 from agentkv.flywheel import sealed, values
 from agentkv.flywheel.errors import NotProven, UnknownTask
 from agentkv.flywheel.sandbox.base import Policy
@@ -27,6 +27,7 @@ from agentkv.flywheel.sealed import R
 from agentkv.flywheel.solution import Program, Proof, Short, Solution, Verdict
 from agentkv.flywheel.verify import Verification
 from agentkv.hashing import sha256
+from agentkv.notices import warn
 from agentkv.records import Record, Sha256
 from agentkv.store.files import TEMPORARIES
 from agentkv.store.format import Malformed
@@ -109,9 +110,13 @@ class SolutionBook:
         return self._solutions.read(solution_id)
 
     def all_live(self) -> Iterator[Solution]:
-        """Every live solution, by task: what may be routed to."""
-        for standing in self._standings.all():
-            solution = None if standing.live is None else self._solutions.read(standing.live)
+        """Every live solution, by task: what may be routed to. A damaged one is passed over with a warning."""
+        for standing in self._standings.all(passed_over):
+            try:
+                solution = None if standing.live is None else self._solutions.read(standing.live)
+            except StoreError as error:
+                passed_over(error)
+                continue
             if solution is not None:
                 yield solution
 
@@ -128,10 +133,10 @@ class SolutionBook:
         self._check_proof(solution)
         identity = solution.solution_id
         with self._changing():
-            standing = self._standings.read(solution.task_id) or Standing(
+            standing = self._standings.sound(solution.task_id) or Standing(
                 task_id=solution.task_id, live=None, history=()
             )
-            current = None if standing.live is None else self._solutions.read(standing.live)
+            current = None if standing.live is None else self._solutions.sound(standing.live)
             if current is not None and current.solution_id == identity:
                 return Deposited(identity, live=True, superseded=None, reason="it is live already")
             self._solutions.write(identity, sealed.encode(SOLUTION_MAGIC, solution))
@@ -237,6 +242,11 @@ def _same_check(one: Proof, other: Proof) -> bool:
 def _inputs(proof: Proof) -> str | None:
     """What its first check asked with."""
     return proof.checks[0].inputs_sha256 if proof.checks else None
+
+
+def passed_over(error: StoreError) -> None:
+    """Warn of a damaged record that is left out."""
+    warn(f"passed over: {error.message} `agentkv check` lists it; learning the task again mends it.")
 
 
 def _merit(solution: Solution) -> tuple[int, int, int, int]:

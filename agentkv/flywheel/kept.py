@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agentkv.flywheel import sealed
 from agentkv.flywheel.task import Parameters, Task
+from agentkv.notices import warn
 from agentkv.records import Record, Sha256
 from agentkv.store.files import TEMPORARIES
 from agentkv.store.format import Malformed
@@ -44,8 +45,10 @@ class KeptTasks:
         return self._files.read(task_id)
 
     def all(self) -> Iterator[Kept]:
-        """Every kept task, whether its solution is live or not."""
-        yield from self._files.all()
+        """Every kept task, whether its solution is live or not. A damaged one is passed over with a warning."""
+        yield from self._files.all(
+            lambda error: warn(f"passed over: {error.message} `agentkv check` lists it; learning it again mends it.")
+        )
 
 
 def _decode(data: bytes, name: str) -> Kept:

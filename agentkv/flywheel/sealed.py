@@ -25,7 +25,8 @@ def decode(magic: str, data: bytes, kind: type[R], what: str) -> R:
         values.decode(body)
         record = kind.model_validate_json(body)
     except (ValidationError, ValueError) as error:
-        raise Malformed(f"not a {what}: {str(error)[:300]}") from error
+        reason = error.errors(include_input=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise Malformed(f"not a {what}: {reason[:300]}") from error
     if encode(magic, record) != data:
         raise Malformed("the body is not canonical JSON")
     return record

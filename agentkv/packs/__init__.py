@@ -12,7 +12,8 @@ proof.py         prove_pack: what a model says of the states
 │   ├── segment.py   one segment file in memory
 │   └── format.py    records, names, order, limits
 ├── keys.py      Ed25519 keys and signatures
-└── trust.py     trusted keys, the policy, the decision
+├── trust.py     trusted keys, the policy, the decision
+└── signers.py   which blocks of a store came with a key
 ```
 FORMAT.md says what each byte means.
 

@@ -14,7 +14,7 @@ whoever has one passes its fingerprint. Does not guarantee that a state belongs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def store_pack(
     texts = {named.source_sha256: pack.text(named.source_sha256) for named in fresh if named.source_sha256}
     store.require_room(_missing_bytes(pack, store))
     done = _Done()
-    with _undone_on_error(store, fresh), store.holding(whole=True):
+    with _undone_on_error(store, fresh, contents.blocks), store.holding(whole=True):
         _put_blocks(pack, contents, verdict, store, done, progress)
         for named in fresh:
             store.set_name(named, texts.get(named.source_sha256 or ""))
@@ -194,14 +194,37 @@ def _put_blocks(
     stored = 0
     for block_id, info in contents.blocks.items():
         manifest = pack.manifest(block_id)
-        created = store.put(manifest, pack.segment, replace=_outranks(verdict, store.imported(block_id)))
+        created = _put_block(store, manifest, pack, verdict)
         same = created or store.manifest(block_id) == manifest
-        if same:
-            _record_import(store, manifest, pack, verdict, created)
         (done.created if created else done.known if same else done.kept).append(block_id)
         stored += info.raw_bytes
         if progress is not None:
             progress(stored, total, "storing")
+
+
+def _put_block(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdict) -> bool:
+    """Store a block and say where it came from; False if it was there.
+
+    The record of a new block comes before it: a crash in between leaves a record of nothing, never a block of unknown
+    origin. So a block that is there without one was computed here, and stays so if the pack has the same bytes. A
+    trusted record is never replaced by a weaker one.
+    """
+    identity = manifest.block_id
+    record = Import(block_id=identity, pack_sha256=pack.sha256, signed_by=verdict.signed_by, decision=verdict.decision)
+    earlier, is_new = store.files.imports.sound(identity), not store.has(identity)
+    if is_new:
+        store.set_import(record, before=True)
+    created = store.put(manifest, pack.segment, replace=_outranks(verdict, earlier))
+    if created and not is_new:
+        store.set_import(record)
+    elif not created and earlier not in (None, record) and store.manifest(identity) == manifest:
+        _update(store, earlier, record)
+    return created
+
+
+def _update(store: BlockStore, earlier: Import | None, record: Import) -> None:
+    if earlier is not None and (earlier.decision != "trusted" or record.decision == "trusted"):
+        store.set_import(record)
 
 
 def _outranks(verdict: Verdict, earlier: Import | None) -> bool:
@@ -209,27 +232,12 @@ def _outranks(verdict: Verdict, earlier: Import | None) -> bool:
     return verdict.decision == "trusted" and earlier is not None and earlier.decision != "trusted"
 
 
-def _record_import(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdict, created: bool) -> None:
-    """Say where a block came from; a trusted record is never replaced by a weaker one.
-
-    Also for a block that was there with this very state: it may be from an import that a crash cut short.
-    """
-    earlier = None if created else store.imported(manifest.block_id)
-    if earlier is not None and earlier.decision == "trusted" and verdict.decision != "trusted":
-        return
-    record = Import(
-        block_id=manifest.block_id,
-        pack_sha256=pack.sha256,
-        signed_by=verdict.signed_by,
-        decision=verdict.decision,
-    )
-    if earlier != record:
-        store.set_import(record)
-
-
 @contextlib.contextmanager
-def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock]) -> Iterator[None]:
-    """If the body raises, these names point where they did, and texts that only they need are gone."""
+def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock], block_ids: Iterable[str]) -> Iterator[None]:
+    """If the body raises, these names point where they did, and texts and records that only it needs are gone.
+
+    The blocks themselves are taken back by whoever holds them together.
+    """
     before: dict[NamedBlock, NamedBlock | None] = {}
     for named in names:
         before[named] = None
@@ -244,6 +252,9 @@ def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock]) -> Iterator
                     store.set_name(old)
                 else:
                     store.remove_name(named.kind, named.name, named.fingerprint_id)
+            for block_id in block_ids:
+                if not store.has(block_id):
+                    store.forget_import(block_id)
             with store.files.lock.alone():
                 remove_unneeded(store.files, {named.source_sha256 for named in names if named.source_sha256})
         raise

@@ -111,6 +111,9 @@ class Pack:
 
     def _head_member(self, at: int, name: str, limit: int) -> tuple[bytes, int]:
         """A member whose size only its header tells, and where the next one starts."""
+        head = self._at(at, min(tar.BLOCK, max(0, self.n_bytes - at)))
+        if at == 0 and not head.startswith(name.encode() + b"\0"):
+            raise Malformed(f"it is not a pack: a pack begins with {name}")
         found, size = tar.read_header(self._at(at, tar.BLOCK))
         if found != name:
             raise Malformed(f"{found!r} is where {name} has to be")

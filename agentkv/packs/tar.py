@@ -61,18 +61,19 @@ def header(name: str, size: int) -> bytes:
 def read_header(data: bytes) -> tuple[str, int]:
     """Name and size; Malformed unless ``data`` is exactly what :func:`header` writes for them."""
     fields = dict(zip((name for name, _ in HEADER_FIELDS), _HEADER.unpack(data), strict=True))
-    name = fields["name"].split(b"\0", 1)[0].decode("ascii", "backslashreplace")
+    # A name is shown only if it is one: whatever else stands there is somebody's bytes, and none of a message.
+    given = fields["name"].split(b"\0", 1)[0].decode("latin-1")
+    name = repr(given) if _NAME.fullmatch(given) else "a member"
     if data == bytes(BLOCK):
         raise Malformed("the archive ends where a member is expected")
     if fields["typeflag"] != _PLAIN_FILE:
-        kind = fields["typeflag"].decode("ascii", "backslashreplace")
-        raise Malformed(f"{name!r} is no plain file (type {kind!r}: a link, a directory or an extension)")
+        raise Malformed(f"{name} is no plain file (a link, a directory or an extension)")
     if not _SIZE.fullmatch(fields["size"]):
-        raise Malformed(f"{name!r} has no size in 11 octal digits")
+        raise Malformed(f"{name} has no size in 11 octal digits")
     size = int(fields["size"][:11], 8)
-    if header(name, size) != data:
-        raise Malformed(f"the header of {name!r} is not the one that a pack has for its name and size")
-    return name, size
+    if header(given, size) != data:
+        raise Malformed(f"the header of {name} is not the one that a pack has for its name and size")
+    return given, size
 
 
 def padding(size: int) -> int:

@@ -45,7 +45,7 @@ class TrustedKey(Record):
 
 
 class TrustRecord(Record):
-    """``trust.json``. ``keys`` are sorted by name; a name and a key are there once."""
+    """``trust.json``. ``keys`` are sorted by name; a key is there once, a name once for each key of its owner."""
 
     format: Literal[1] = 1
     policy: Policy = "require-signature"
@@ -104,9 +104,9 @@ class Trust:
         return next((entry.name for entry in self.read().keys if entry.key == key), None)
 
     def add(self, name: str, key: str) -> bool:
-        """Trust ``key`` as ``name``; False if it was so already.
+        """Trust ``key`` as ``name``, beside other keys of that name; False if it was so already.
 
-        Raises UsageError if either is taken, InvalidKey for a key that anybody can sign for.
+        Raises UsageError if the key has another name, InvalidKey for a key that anybody can sign for.
         """
         if is_weak(key):
             raise InvalidKey(repr(key[:80]), "it is nobody's: signatures for it can be made without a private key")
@@ -114,25 +114,33 @@ class Trust:
             for entry in found.keys:
                 if (entry.name, entry.key) == (name, key):
                     return False
-                if entry.name == name or entry.key == key:
+                if entry.key == key:
                     raise UsageError(f"{entry.key} is trusted as {entry.name!r} already. Remove that first.")
             try:
                 added = TrustedKey(name=name, key=key)
             except ValidationError as error:
                 raise UsageError(f"{name[:40]!r} cannot be a key's name: 1 to 128 characters, no blanks") from error
-            keys = sorted((*found.keys, added), key=lambda entry: entry.name)
+            keys = sorted((*found.keys, added), key=lambda entry: (entry.name, entry.key))
             self._write(found.model_copy(update={"keys": tuple(keys)}))
         return True
 
-    def remove(self, name_or_key: str) -> TrustedKey:
-        """Trust a key no longer; blocks that came with it stay. Raises UsageError if there is none."""
+    def of(self, name_or_key: str) -> tuple[TrustedKey, ...]:
+        """The keys that are trusted under a name, or the one that is that key. Raises UsageError if there is none."""
+        found = tuple(entry for entry in self.read().keys if name_or_key in (entry.name, entry.key))
+        if not found:
+            raise UsageError(f"no trusted key {name_or_key!r}. Run `agentkv pack trust list`.")
+        return found
+
+    def remove(self, name_or_key: str) -> tuple[TrustedKey, ...]:
+        """Trust a key, or all keys of a name, no longer; which. Blocks that came with them stay.
+
+        Raises UsageError if there is none.
+        """
         with self._changing() as found:
-            for entry in found.keys:
-                if name_or_key in (entry.name, entry.key):
-                    left = tuple(other for other in found.keys if other != entry)
-                    self._write(found.model_copy(update={"keys": left}))
-                    return entry
-        raise UsageError(f"no trusted key {name_or_key!r}. Run `agentkv pack trust list`.")
+            gone = self.of(name_or_key)
+            left = tuple(other for other in found.keys if other not in gone)
+            self._write(found.model_copy(update={"keys": left}))
+        return gone
 
     def set_policy(self, policy: Policy) -> None:
         """What holds for packs without a trusted signature."""

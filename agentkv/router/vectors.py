@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentkv import fsio
 from agentkv.engine.embed import Embedder
 from agentkv.engine.embed import Vectors as Rows
 from agentkv.errors import StoreError
 from agentkv.hashing import sha256
+from agentkv.notices import warn
+from agentkv.store.learned import array_fault
 
 _LIMIT = 1 << 30
 
@@ -49,16 +52,25 @@ class Vectors:
         return np.dtype([("text", "S64"), ("vector", "<f4", (self.embedder.dimensions,))])
 
     def _load(self) -> dict[str, Rows]:
-        data = None if self._file is None else fsio.read_regular(self._file, _LIMIT)
+        try:
+            data = None if self._file is None else fsio.read_regular(self._file, _LIMIT)
+        except StoreError as error:
+            warn(f"the vectors kept for the router are made again: {error.message}")
+            return {}
         if data is None:
             return {}
-        try:
-            rows = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-        except (ValueError, EOFError, OSError, TypeError, MemoryError):
-            return {}
-        if rows.dtype != self._row() or rows.ndim != 1 or not np.isfinite(rows["vector"]).all():
+        rows = self._rows_of(data)
+        if rows is None or not np.isfinite(rows["vector"]).all():
+            warn(f"{self._file} is not the array of vectors that was kept; they are made again")
             return {}
         return {row["text"].decode("ascii", "replace"): row["vector"] for row in rows}
+
+    def _rows_of(self, data: bytes) -> NDArray[np.void] | None:
+        """The rows in a file's bytes, if they are of this embedder; nothing is allocated for what its header claims."""
+        if array_fault(data) is not None:
+            return None
+        rows = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        return rows if rows.dtype == self._row() else None
 
     def _save(self) -> None:
         if self._file is None:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError
 from agentkv.records import SegmentRef
+from agentkv.store import learned
 from agentkv.store.adapters import ADAPTERS, DATABASE_SUFFIX, fault
 from agentkv.store.annexes import ANNEXES, Annex
 from agentkv.store.deposit import distinct
@@ -239,7 +240,9 @@ class _Check:
                     loaded = self._load(folder, entry.digest)
                     gone = loaded is not None and is_absent(self._files, entry.digest)
                 if gone and not self._is_noted(self._files.manifests.path(entry.digest)):
-                    self._note(Kind.DANGLING, entry.path, f"the {what} block is gone", entry.bytes)
+                    # An import that a crash cut short leaves a record of nothing.
+                    kind = Kind.ORPHAN if folder is self._files.imports else Kind.DANGLING
+                    self._note(kind, entry.path, f"the {what} block is gone", entry.bytes)
 
     def _texts(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -296,13 +299,12 @@ class _Check:
                 kind = Kind.CORRUPT if (files.root / MARKER).exists() else Kind.MISSING
                 self._note(kind, files.root / MARKER, f"{reason}; the records around it are a store's")
         folders |= {files.ancestors.root, files.selftests.root, files.refused.root, files.models.root}
-        logs = {files.root / DECISIONS, files.root / ROUTER, files.root / TURNS}
+        parts: dict[Path, Callable[[Path], str | None]]
+        parts = dict.fromkeys((files.root / DECISIONS, files.root / TURNS), lambda _: None)
+        parts |= {files.root / ROUTER: learned.fault, files.root / ADAPTERS: self._fault_of_adapter}
         for path, info in self._listing.entries(files.root):
-            if path in logs and stat.S_ISDIR(info.st_mode):
-                self._of_logs(path)
-                continue
-            if path == files.root / ADAPTERS and stat.S_ISDIR(info.st_mode):
-                self._of_adapters(path)
+            if path in parts and stat.S_ISDIR(info.st_mode):
+                self._of_parts(path, parts[path])
                 continue
             annex = next((part for part in ANNEXES if path == files.root / part.folder), None)
             if annex is not None and stat.S_ISDIR(info.st_mode):
@@ -316,25 +318,23 @@ class _Check:
         for _ in self._listing.entries(files.quarantine):  # only that it is a folder: what is in it is nobody's
             break
 
-    def _of_logs(self, folder: Path) -> None:
-        """Files called as the router, or the log of turns, likes; only what is no file is not its own."""
+    def _of_parts(self, folder: Path, fault_of_file: Callable[[Path], str | None]) -> None:
+        """Files called as a part likes, which says what is wrong with one; only what is no file is not its own."""
         for path, info in self._listing.entries(folder):
             if not stat.S_ISREG(info.st_mode):
                 self._listing.foreign(path)
+                continue
+            try:
+                reason = fault_of_file(path)
+            except (OSError, StoreError) as error:
+                self._note(Kind.UNREADABLE, path, str(error))
+            else:
+                if reason is not None:
+                    self._note(Kind.CORRUPT, path, reason, info.st_size)
 
-    def _of_adapters(self, folder: Path) -> None:
-        """Files called as adapters like; SQLite is asked about its own, as no digest is known."""
-        for path, info in self._listing.entries(folder):
-            if not stat.S_ISREG(info.st_mode):
-                self._listing.foreign(path)
-            elif self._deep and path.suffix == DATABASE_SUFFIX:
-                try:
-                    reason = fault(path)
-                except OSError as error:
-                    self._note(Kind.UNREADABLE, path, str(error))
-                else:
-                    if reason is not None:
-                        self._note(Kind.CORRUPT, path, reason, info.st_size)
+    def _fault_of_adapter(self, path: Path) -> str | None:
+        """SQLite is asked about its own, as no digest is known."""
+        return fault(path) if self._deep and path.suffix == DATABASE_SUFFIX else None
 
     def _of_annex(self, annex: Annex) -> None:
         try:

@@ -47,10 +47,11 @@ class Marked:
         """The ids of pinned blocks."""
         return set(self.files.pins.digests())
 
-    def set_import(self, record: Import) -> None:
-        """Record which pack a block came from. Raises UnknownBlock."""
+    def set_import(self, record: Import, *, before: bool = False) -> None:
+        """Record which pack a block came from, or is about to (``before``). Raises UnknownBlock if it is not there."""
         with self.files.lock.shared():
-            self._require_there(record.block_id)
+            if not before:
+                self._require_there(record.block_id)
             self.files.imports.write(record.block_id, formats.encode_mark(record))
 
     def forget_import(self, block_id: str) -> bool:

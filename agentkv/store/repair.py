@@ -21,10 +21,11 @@ from typing import Any
 from agentkv import fsio
 from agentkv.errors import StoreError
 from agentkv.records import Ancestor, Fingerprint, Manifest, NamedBlock, SegmentRef
+from agentkv.store import learned
 from agentkv.store.adapters import ADAPTERS, JOURNAL_SUFFIX, fault
 from agentkv.store.annexes import ANNEXES, Annex
 from agentkv.store.check import with_children
-from agentkv.store.files import SETTINGS, StoreFiles
+from agentkv.store.files import ROUTER, SETTINGS, StoreFiles
 from agentkv.store.findings import (
     Fault,
     Kind,
@@ -140,7 +141,11 @@ class _Repair:
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)
         # 2. damaged files: from here on a block that needs one lacks it
-        beside = [*self._lost_databases(), *(path for annex in ANNEXES for path in self._lost_of(annex))]
+        beside = [
+            *self._lost_databases(),
+            *self._lost_of_router(),
+            *(path for annex in ANNEXES for path in self._lost_of(annex)),
+        ]
         self._aside([*segments, *texts, *settings, *beside])
         if files.root / MARKER in self._damaged and marker_fault(files.root) is not None:
             self._aside([files.root / MARKER])
@@ -285,6 +290,15 @@ class _Repair:
             with contextlib.suppress(OSError):  # cannot be read now: it stays where it is
                 if fault(path) is not None:
                     found += [path.with_name(path.name + JOURNAL_SUFFIX), path]  # a crash in between leaves the finding
+        return found
+
+    def _lost_of_router(self) -> list[Path]:
+        """Damaged files that the router makes again."""
+        found = []
+        for path in sorted(path for path in self._damaged if path.parent == self._files.root / ROUTER):
+            with contextlib.suppress(StoreError):
+                if learned.fault(path) is not None:
+                    found.append(path)
         return found
 
     def _lost_of(self, annex: Annex) -> list[Path]:

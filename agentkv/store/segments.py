@@ -149,8 +149,8 @@ class FileSegmentStore:
         with self._open(ref) as segment:
             if segment is None:
                 return False
+            segment.require_room()
             if deep:
-                segment.require_room()
                 segment.decode(np.empty(ref.n_bytes, np.uint8), deep=True)
             else:
                 segment.verify()

@@ -148,3 +148,19 @@ def test_a_name_whose_block_is_gone(filled: Run, store: Path) -> None:
     (file,) = (path for path in manifest_files(store) if fees["block_id"] in path.name)
     file.unlink()
     assert filled("list").exit_code == 44
+
+
+def test_a_block_that_could_not_be_restored_is_shown_until_a_deposit_mends_it(filled: Run, store: Path) -> None:
+    with BlockStore(store) as opened:
+        named = next(entry for entry in opened.names() if entry.name == "fees")
+        opened.refuse(opened.verify(named.block_id), "its layout is another")
+    result = filled("list")
+    assert result.exit_code == 42
+    assert "DAMAGED" in result.stdout
+    assert "its layout is another" in result.stderr
+    assert filled("check").exit_code == 47
+    assert filled("verify", "fees").exit_code == 42
+    with AgentMemory(store, FakeEngine()) as memory:
+        memory.deposit_source(named, memory.store.text(named.source_sha256 or "") or "")
+    assert filled("list").exit_code == 0
+    assert filled("check").exit_code == 0

@@ -246,6 +246,44 @@ def test_signed_by_a_trusted_key(filled: Run, tmp_path: Path) -> None:
     assert "no key is trusted yet" in filled("pack", "trust", "list").stdout
 
 
+def test_a_revoked_keys_blocks_are_listed_and_removed_and_nothing_else(filled: Run, run: Run, tmp_path: Path) -> None:
+    key = record(filled("pack", "keygen", tmp_path / "k.pem", "--json"))["public_key"]
+    filled("pack", "create", tmp_path / "p", "--sign", tmp_path / "k.pem")
+    filled("pack", "trust", "add", "me", key)
+    own = tmp_path / "own.txt"
+    own.write_text("My own text stays.")
+    there = other(tmp_path)
+    assert filled("deposit", own, "--name", "own", *there).exit_code == 0
+    assert filled("pack", "import", tmp_path / "p", *there).exit_code == 0
+    listed = {entry["name"]: entry["signed_by"] for entry in record(filled("list", "--json", *there))["blocks"]}
+    assert listed == {"fees": key, "release": key, "own": None}
+    for signer in ("me", key):
+        only = record(filled("list", "--signer", signer, "--json", *there))["blocks"]
+        assert [entry["name"] for entry in only] == ["fees", "release"]
+    assert filled("list", "--signer", "nobody", *there).exit_code == 2
+    stays = filled("pack", "trust", "rm", "me").stdout
+    assert "--with-blocks" in stays
+    assert len(record(filled("list", "--json", *there))["blocks"]) == 3
+    gone = record(filled("pack", "trust", "rm", key, "--with-blocks", "--json", *there))
+    assert (gone["names"], gone["keys"], gone["name"]) == (["fees", "release"], [key], None)
+    assert [entry["name"] for entry in record(filled("list", "--json", *there))["blocks"]] == ["own"]
+    assert filled("ask", "What stays?", "--skill", "own", *there).exit_code == 0
+    assert filled("check", *there).exit_code == 0
+
+
+def test_what_was_read_behind_a_revoked_keys_block_goes_with_it(filled: Run, tmp_path: Path) -> None:
+    key = record(filled("pack", "keygen", tmp_path / "k.pem", "--json"))["public_key"]
+    filled("pack", "create", tmp_path / "p", "--sign", tmp_path / "k.pem")
+    filled("pack", "trust", "add", "me", key)
+    there = other(tmp_path)
+    filled("pack", "import", tmp_path / "p", *there)  # its prefix is now what is deposited behind
+    (tmp_path / "own.txt").write_text("My own text stands behind a prefix that came with the pack.")
+    filled("deposit", tmp_path / "own.txt", "--name", "own", *there)
+    gone = record(filled("pack", "trust", "rm", "me", "--with-blocks", "--json", *there))
+    assert gone["names"] == ["fees", "own", "release"]
+    assert record(filled("pack", "trust", "list", "--json"))["keys"] == []
+
+
 def test_a_key_with_a_passphrase(filled: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTKV_KEY_PASSPHRASE", "open sesame")
     filled("pack", "keygen", tmp_path / "k.pem")

@@ -73,21 +73,33 @@ def test_adding_and_removing(tmp_path: Path) -> None:
     assert trust.read().keys == ()
     assert trust.add("me", key().public)
     assert not trust.add("me", key().public)
-    for name, public in (("me", key(2).public), ("you", key().public)):
-        with pytest.raises(UsageError, match="already"):
-            trust.add(name, public)
+    with pytest.raises(UsageError, match="already"):
+        trust.add("you", key().public)
     for bad in ("", "two words", "line\n", "x" * 129):
         with pytest.raises(UsageError):
             trust.add(bad, key(2).public)
     assert trust.add("also", key(2).public)
     assert [entry.name for entry in trust.read().keys] == ["also", "me"]
     assert trust.name_of(key().public) == "me"
-    assert trust.remove(key().public).name == "me"
-    assert trust.remove("also").key == key(2).public
+    assert [gone.name for gone in trust.remove(key().public)] == ["me"]
+    assert [gone.key for gone in trust.remove("also")] == [key(2).public]
     with pytest.raises(UsageError):
         trust.remove("also")
     trust.set_policy("allow-unsigned")
     assert trust.read().policy == "allow-unsigned"
+
+
+def test_a_person_may_have_several_keys(tmp_path: Path) -> None:
+    trust = Trust(tmp_path / "trust.json")
+    assert trust.add("me", key().public)
+    assert trust.add("me", key(2).public)
+    assert not trust.add("me", key(2).public)
+    assert {entry.key for entry in trust.of("me")} == {key().public, key(2).public}
+    assert trust.name_of(key().public) == trust.name_of(key(2).public) == "me"
+    assert [gone.key for gone in trust.remove(key(2).public)] == [key(2).public]
+    trust.add("me", key(2).public)
+    assert len(trust.remove("me")) == 2
+    assert trust.read().keys == ()
 
 
 def test_every_flipped_byte_of_a_key_store_is_an_error(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from agentkv import AgentMemory, FakeEmbedder, FakeEngine
 from agentkv.engine.embed import Vectors as Rows
+from agentkv.notices import AgentKVWarning
 from agentkv.router.base import NONE, Candidate
 from agentkv.router.evaluate import Labelled
 from agentkv.router.likeness import COLUMNS, Likeness
@@ -103,7 +104,8 @@ class TestVectors:
         (file,) = tmp_path.iterdir()
         file.write_bytes(damage)
         counting = Counting()
-        assert np.array_equal(Vectors(counting, tmp_path).of(["a"]), made)
+        with pytest.warns(AgentKVWarning, match="made again"):
+            assert np.array_equal(Vectors(counting, tmp_path).of(["a"]), made)
         assert counting.asked == ["a"]
         file_again = Counting()
         Vectors(file_again, tmp_path).of(["a"])
@@ -115,7 +117,8 @@ class TestVectors:
         whole = file.read_bytes()
         for length in range(0, len(whole), 97):
             file.write_bytes(whole[:length])
-            assert np.array_equal(Vectors(FakeEmbedder(), tmp_path).of(["a", "b"]), made)
+            with pytest.warns(AgentKVWarning, match="made again"):
+                assert np.array_equal(Vectors(FakeEmbedder(), tmp_path).of(["a", "b"]), made)
 
     def test_a_place_that_cannot_be_written_costs_no_decision(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")

@@ -222,8 +222,10 @@ def test_dangling(store: BlockStore) -> None:
     manifest_file(store, PARENT[0]).unlink()
     found = check(store.files).damage
     expected = {manifest_file(store, CHILD[0]), name_file(store, "name-0")}
-    expected |= {folder.path(PARENT[0].block_id) for folder in (store.files.pins, store.files.imports)}
+    expected |= {store.files.pins.path(PARENT[0].block_id)}
     assert {finding.path for finding in found} == expected
+    of_nothing = store.files.imports.path(PARENT[0].block_id)  # as an import that was cut short leaves it
+    assert [finding.path for finding in check(store.files).of(Kind.ORPHAN)] == [of_nothing]
     assert {finding.kind for finding in found} == {Kind.DANGLING}
     done = repair(store.files, check(store.files))
     assert names_lost(done) == {"name-0", "name-1"}
@@ -293,7 +295,7 @@ def test_a_text_that_nobody_needs_any_more_is_not_missing(store: BlockStore, mon
 def test_the_logs_and_the_routers_files_are_the_stores(store: BlockStore) -> None:
     for folder, file in (("decisions", "x.jsonl"), ("router", "ab" * 32 + ".json"), ("turns", "turns-000001.jsonl")):
         (store.root / folder).mkdir()
-        (store.root / folder / file).write_bytes(b"{}")
+        (store.root / folder / file).write_bytes(b"{}\n")
     assert check(store.files).findings == ()
     os.mkfifo(store.root / "router" / "pipe")
     shutil.rmtree(store.root / "decisions")

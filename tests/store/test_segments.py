@@ -444,3 +444,34 @@ def test_incompressible_bytes_are_stored_raw(files: FileSegmentStore) -> None:
     stored = files.path(sha256(data)).read_bytes()
     assert stored[HEADER_BYTES:-32] == data
     assert stored[10] == Codec.RAW
+
+
+CLAIMED = 128 << 30
+
+
+@pytest.mark.parametrize("codec", [Codec.ZEROS, Codec.ZSTD, Codec.PLANES])
+@pytest.mark.parametrize("free", [None, 1 << 30])
+def test_a_segment_that_claims_128_gib_is_corrupt_and_nothing_is_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Codec, free: int | None
+) -> None:
+    monkeypatch.setattr("agentkv.store.segments.available_memory", lambda: free)
+    payload = b"" if codec is Codec.ZEROS else bytes(1000)
+    head = SegmentHeader(codec, 2, CLAIMED, len(payload), "ab" * 32).pack()
+    store = FileSegmentStore(tmp_path / "segments")
+    path = store.path("ab" * 32)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(head + payload + hashlib.sha256(head + payload).digest())
+    ref = SegmentRef(section=0, start=0, stop=3, sha256="ab" * 32, n_bytes=CLAIMED, element_bytes=2)
+    for call in (lambda: store.check(ref), lambda: store.check(ref, deep=True), lambda: store.get(ref)):
+        with pytest.raises(CorruptBlock, match="no model computes such"):
+            call()
+
+
+def test_a_segment_larger_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentkv.store.segments._LARGE", 16)
+    monkeypatch.setattr("agentkv.store.segments.available_memory", lambda: 100)
+    store = FileSegmentStore(tmp_path / "segments")
+    data = state(1)
+    store.put(reference(data), data)
+    with pytest.raises(CorruptBlock, match="100 are free"):
+        store.get(reference(data))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +31,11 @@ from agentkv.errors import (
 )
 from agentkv.hashing import sha256
 from agentkv.memory import AgentMemory
+from agentkv.notices import AgentKVWarning
 from agentkv.records import Import
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import HEADER_BYTES, HEADER_FIELDS, TRAILER_BYTES
+from agentkv.store.marker import MARKER, marker_fault
 
 PREFIX = "You answer from the manual below. "
 QUESTION = "What is the value?"
@@ -265,7 +268,7 @@ class _Bench:
 
     def _expected(self, name: str, case: str) -> tuple[type[AgentKVError], ...]:
         if kind_of(name) == "marker":
-            return StoreFormatError, StoreUnusable
+            return CorruptBlock, StoreFormatError, StoreUnusable
         return (MissingSegment,) if case.endswith("gone") else (CorruptBlock,)
 
     def _ask(self, graft: bool = True) -> str:
@@ -295,31 +298,30 @@ class _Bench:
         if kind == "manifest":
             return self._graft(digest)
         reads: dict[str, Callable[[BlockStore], object]] = {
-            "name": lambda opened: opened.names(),
+            "name": lambda opened: opened.files.names.read(digest),
             "text": lambda opened: opened.text(digest),
-            "pin": lambda opened: opened.pin(digest),
+            "pin": lambda opened: opened.files.pins.read(digest),
             "import": lambda opened: opened.imported(digest),
             "selftest": lambda opened: _known(opened.selftest(digest), opened.root / name),
-            "settings": lambda opened: opened.budget,
-            "marker": lambda opened: opened.block_ids(),
+            "settings": lambda opened: opened.files.read_settings(),
+            "marker": lambda opened: _marked(opened.root),
         }
         return self._opened(reads[kind])
 
     def _opened(self, read: Callable[[BlockStore], object]) -> Callable[[], object]:
         def run() -> object:
-            with BlockStore(self.root, create=False, cache_bytes=0) as store:
-                return read(store)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", AgentKVWarning)  # of a marker that is passed over
+                with BlockStore(self.root, create=False, cache_bytes=0) as store:
+                    return read(store)
 
         return run
 
     def _graft(self, block_id: str) -> Callable[[], object]:
-        """Restores the block; one with a name is asked a question, as a user would."""
-        name = next((name for name, found in self.blocks.items() if found == block_id), None)
+        """Restores the block, or raises; a turn would read its tokens instead."""
 
         def graft(store: BlockStore) -> object:
             memory = AgentMemory(store, self.engine, prefix=PREFIX)
-            if name is not None:
-                return memory.ask(QUESTION, skill=name, max_new=1)
             manifest = store.manifest(block_id)
             if manifest is not None:
                 memory.blocks.graft(manifest)
@@ -331,6 +333,13 @@ class _Bench:
 def _digests(store: BlockStore, block_id: str) -> set[str]:
     manifest = store.manifest(block_id)
     return {ref.sha256 for ref in manifest.segments} if manifest else set()
+
+
+def _marked(root: Path) -> None:
+    """A damaged marker is passed over where the records around it are a store's; `check` finds it."""
+    reason = marker_fault(root)
+    if reason is not None:
+        raise CorruptBlock("the marker", root / MARKER, reason)
 
 
 def _known(found: object, path: Path) -> object:

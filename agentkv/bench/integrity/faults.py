@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from agentkv.bench.integrity.steps import FAILURES, KILLS, Mode, Watch, breaking
 from agentkv.bench.report import say
 from agentkv.bench.scorers import integrity as scored
 from agentkv.errors import GuaranteeViolated, OverBudget, StoreError
+from agentkv.notices import AgentKVWarning
 from agentkv.records import Import
 from agentkv.store.budget import stored_bytes
 from agentkv.store.catalog import BlockStore
@@ -138,7 +140,8 @@ def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: in
 def cases(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
     """The same as raw records, one an operation: of each case the mode, the step, how it ended, and what was wrong."""
     raw = []
-    with without_syncs():
+    with without_syncs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", AgentKVWarning)  # of what cannot be removed for the budget
         for number, operation in enumerate(operations):
             place = folder / f"op{number}"
             case = _Case(operation, place)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.output import finish, say, table
+from agentkv.cli.output import count, finish, say, table
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,14 +104,54 @@ def list_(as_json: options.Json = False) -> None:
 @trust.command()
 def rm(
     name: Annotated[str, typer.Argument(metavar="NAME|KEY", help="As `agentkv pack trust list` shows it.")],
+    with_blocks: Annotated[
+        bool,
+        typer.Option("--with-blocks", help="Also remove the blocks that came with it, and what was read behind them."),
+    ] = False,
+    store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Trust a key no longer. Blocks that came with it stay."""
+    """Trust a key no longer, or all keys of a name. Blocks that came with it stay, but for --with-blocks.
+
+    With --with-blocks a key that is not trusted any more will do.
+    """
     from agentkv.packs import Trust
 
-    gone = Trust().remove(name)
-    record = {"name": gone.name, "key": gone.key}
-    finish(record, as_json, lambda: say(f"{gone.name} is not trusted any more; blocks that came with it stay"))
+    keys, trusted = _keys_of(name, with_blocks)
+    blocks, names = _remove_blocks(store, keys) if with_blocks else ([], [])
+    if trusted:  # last: cut short, the same command finds the key again
+        Trust().remove(name)
+    record = {"name": trusted, "keys": keys, "blocks": blocks, "names": names}
+
+    def show() -> None:
+        end = "blocks that came with it stay (--with-blocks removes them)"
+        if with_blocks:
+            end = f"{count(len(blocks), 'block')} removed" + (f": {', '.join(names)}" if names else "")
+        say(f"{trusted or name} is not trusted{' any more' if trusted else ''}; {end}")
+
+    finish(record, as_json, show)
+
+
+def _keys_of(name: str, with_blocks: bool) -> tuple[list[str], str | None]:
+    """The keys meant, and under which name they are trusted; None for a key that is not."""
+    from agentkv.packs import Trust, parse_public_key
+
+    keys = Trust()
+    if with_blocks and name.startswith("ed25519:") and keys.name_of(parse_public_key(name)) is None:
+        return [parse_public_key(name)], None
+    found = keys.of(name)
+    return [entry.key for entry in found], found[0].name
+
+
+def _remove_blocks(store: Path | None, keys: list[str]) -> tuple[list[str], list[str]]:
+    from agentkv.packs.signers import blocks_of, names_of
+
+    with options.open_store(store) as opened:
+        gone = blocks_of(opened, keys)
+        names = names_of(opened, gone)
+        opened.take_away(gone)
+        opened.collect()
+    return gone, names
 
 
 @trust.command()

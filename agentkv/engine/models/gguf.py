@@ -133,7 +133,7 @@ class _Header:
         elif kind in _WIDTHS:
             self.skip(_WIDTHS[kind])
         else:
-            self.refuse(f"metadata {key!r} has the unknown type {kind}")
+            self.refuse(f"metadata {key[:40]!r} has the unknown type {kind}")
 
     def array(self, key: bytes) -> None:
         kind, count = self.number("<I"), self.number("<Q")
@@ -142,24 +142,24 @@ class _Header:
         elif kind in _WIDTHS:
             self.skip(count * _WIDTHS[kind])
         else:
-            self.refuse(f"metadata {key!r} is an array of the unusable type {kind}")
+            self.refuse(f"metadata {key[:40]!r} is an array of the unusable type {kind}")
 
     def tensor(self) -> tuple[int, int | None]:
         """(offset, bytes) of one tensor; None for a type without a known size."""
         name = self.string()
         n_dimensions = self.number("<I")
         if n_dimensions > MAX_DIMENSIONS:
-            self.refuse(f"tensor {name!r} has {n_dimensions} dimensions")
+            self.refuse(f"tensor {name[:40]!r} has {n_dimensions} dimensions")
         dimensions = [self.number("<Q") for _ in range(n_dimensions)]
         kind, offset = self.number("<I"), self.number("<Q")
         elements = math.prod(dimensions)
         if elements > _MAX_BYTES or offset > _MAX_BYTES:
-            self.refuse(f"tensor {name!r} claims {elements:,} elements at {offset:,}")
+            self.refuse(f"tensor {name[:40]!r} claims {elements:,} elements at {offset:,}")
         if kind not in TYPE_SIZES:
             return offset, None
         per_block, block_bytes = TYPE_SIZES[kind]
         if dimensions and dimensions[0] % per_block:
-            self.refuse(f"tensor {name!r} has rows of {dimensions[0]}, no multiple of {per_block}")
+            self.refuse(f"tensor {name[:40]!r} has rows of {dimensions[0]}, no multiple of {per_block}")
         return offset, elements // per_block * block_bytes
 
     def string(self) -> bytes:
