@@ -7,7 +7,7 @@
     evictions.py  what went for the budget
     again.py      the commands that deposit lost things again
     deposit.py ask.py chat.py threads.py list.py show.py verify.py models.py
-    check.py gc.py rm.py pin.py stats.py
+    check.py gc.py rm.py forget.py pin.py stats.py
     route/ pack/ skills/ bench/ docs/ evidence/ replay/ demo.py
 
 Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
@@ -38,6 +38,7 @@ from agentkv.cli import (
     docs,
     evidence,
     flywheel,
+    forget,
     gc,
     models,
     pack,
@@ -114,6 +115,7 @@ app.command()(verify.verify)
 app.command()(check.check)
 app.command()(gc.gc)
 app.command()(rm.rm)
+app.command()(forget.forget)
 app.command()(pin.pin)
 app.command()(pin.unpin)
 app.command()(stats.stats)
