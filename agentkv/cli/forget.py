@@ -38,7 +38,7 @@ def forget(
     store: options.Store = None,
     as_json: options.Json = False,
 ) -> None:
-    """Remove a person's words from logs, conversations, indexes, items and blocks, and prove it by reading every file."""
+    """Remove a person's words from logs, conversations, indexes, items and blocks; every file is read to prove it."""
     from agentkv import forget as forgetting
 
     moment = None if before is None else forgetting.parsed_date(before)
@@ -47,22 +47,20 @@ def forget(
     with options.open_store(store) as opened, options.opened_engine(model, settings) as engine:
         how: dict[str, Any] = {"engine": engine, "ledgers": ledger or ()}
         report = forgetting.forget(opened, selection, dry_run=True, **how)
-        wanted = not dry_run and bool(report.removed.total()) and (yes or _confirmed(report, as_json))
-        if not dry_run and not wanted and report.removed.total() and not sys.stdin.isatty():
-            _show(report)
-            raise UsageError("nothing was removed: there is no terminal to ask. Pass --yes, or --dry-run to look.")
-        if wanted or (not dry_run and not report.removed.total()):
+        if not dry_run and (yes or not report.removed.total() or _is_wanted(report, as_json)):
             report = forgetting.forget(opened, selection, **how)
         record = {"store": opened.root, **vars(report), "removed": {k: n for k, n in report.removed.items() if n}}
     failures = [forgetting.StillReadable(report.remaining)] if report.remaining else []
     finish(record, as_json, lambda: _show(report), failures)
 
 
-def _confirmed(report: Report, as_json: bool) -> bool:
+def _is_wanted(report: Report, as_json: bool) -> bool:
+    """Show what would go, and ask. Raises UsageError where there is nobody to ask."""
+    if not as_json:
+        _show(report)
     if as_json or not sys.stdin.isatty():
-        return False
-    _show(report)
-    return typer.confirm("Remove these for good?", err=True)
+        raise UsageError("nothing was removed: there is no terminal to ask at. Pass --yes, or --dry-run to look.")
+    return bool(typer.confirm("Remove these for good?", err=True))
 
 
 def _show(report: Report) -> None:

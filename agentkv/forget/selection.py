@@ -1,9 +1,10 @@
 """Whose words, which words, or of which time: what is to be forgotten.
 
 A *user* is a label of an item's namespace in ``AgentKVStore`` (``("memories", "ada")`` is an item of ``ada``), and
-every thread that is called by it or has it as a part of its name (``ada``, ``ada/7``, ``user:ada``, ``mail ada 2026``; parts
-end at a blank or one of ``/ : # | @ , ;``). A store knows no other users. The time of a turn is that of its file, of a
-line the one that it says, of an item that of its last change; manuals and documents have none and are never too old.
+every thread that is called by it or has it as a part of its name (``ada``, ``ada/7``, ``user:ada``, ``mail ada 2026``;
+parts end at a blank or one of ``/ : # | @ , ;``). A store knows no other users. The time of a turn is that of its file,
+of a line the one that it says, of an item that of its last change; manuals and documents have none and are never too
+old.
 """
 
 from __future__ import annotations
