@@ -25,6 +25,7 @@ from agentkv.store import format as formats
 from agentkv.store.beside import Found
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed, is_digest
+from agentkv.store.marker import require_marker
 
 THREADS = "threads"
 REDACTED = "[forgotten]"
@@ -106,6 +107,7 @@ class ThreadLog:
 
     def require_writable(self) -> None:
         """Try now what :meth:`append` needs, so that no answer is made in vain. Raises StoreFull, StoreReadError."""
+        require_marker(self._files.root)
         fsio.refuse_links(self._files.root, self.folder / "x")
         place = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
         if not os.access(place, os.W_OK | os.X_OK):
