@@ -15,7 +15,7 @@ import orjson
 
 from agentkv import sqlitefiles
 from agentkv.forget.selection import Selection
-from agentkv.forget.words import Words
+from agentkv.forget.words import Words, strings
 
 _TIMES = {"items": "updated", "answers": "used"}
 _NAMESPACE = {"items": "namespace"}
@@ -81,12 +81,4 @@ def _leaves(value: object) -> Iterator[str]:
     """The texts of a row's JSON, without the names of its fields; of what is no JSON there are none."""
     if isinstance(value, bytes | str):
         with contextlib.suppress(orjson.JSONDecodeError):
-            yield from _strings(orjson.loads(value))
-
-
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
+            yield from strings(orjson.loads(value))

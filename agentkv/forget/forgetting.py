@@ -20,7 +20,7 @@ from agentkv import fsio, sqlitefiles
 from agentkv.documents.index import Index
 from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Engine
-from agentkv.errors import CorruptThread, StoreError
+from agentkv.errors import CorruptThread, StoreError, UsageError
 from agentkv.evidence.appending import FILE, TORN
 from agentkv.evidence.payloads import FOLDER as PAYLOADS
 from agentkv.forget import databases
@@ -85,6 +85,9 @@ class Forgetting:
         dry_run: bool,
     ) -> None:
         self._store, self._selection, self._engine, self._ledgers = store, selection, engine, list(ledgers)
+        for ledger in self._ledgers:
+            if not (ledger / FILE).is_file():
+                raise UsageError(f"{str(ledger)!r} is not a ledger: there is no {FILE} in it")
         self._words = selection.words
         self._said: list[str] = []
         self._blocks: set[str] = set()
@@ -176,11 +179,15 @@ class Forgetting:
         def keep_decision(line: bytes) -> bool:
             entry = _parsed(line)
             asked = entry.get("question_sha256") in said or self._selection.is_before_day(str(entry.get("time")))
-            return not asked and not self._everywhere.are_in_bytes(line)
+            decision = entry.get("decision")
+            labels = decision.get("scores") if isinstance(decision, dict) else None
+            asked |= any(map(self._words.are_in, labels or ()))
+            return not asked and not self._everywhere.are_in_line(line)
 
         def keep_turn(line: bytes) -> bool:
             entry = _parsed(line)
-            return not (entry.get("block_id") in self._blocks or self._selection.is_before_day(str(entry.get("time"))))
+            gone = entry.get("block_id") in self._blocks or self._selection.is_before_day(str(entry.get("time")))
+            return not gone and not self._words.are_in_line(line)
 
         dry = self.report.dry_run
         decisions = DecisionLog(self._store.root / DECISIONS, questions=True)

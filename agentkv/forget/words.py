@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import orjson
 import zstandard
 
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
@@ -46,9 +47,28 @@ class Words:
         text = data.decode("utf-8", "ignore")
         return self.are_in(_ESCAPES.sub(_resolved, text) if "\\u" in text else text)
 
+    def are_in_line(self, line: bytes) -> bool:
+        """Whether a line of JSON holds one in its values; of what is no JSON, anywhere."""
+        try:
+            return any(map(self.are_in, strings(orjson.loads(line))))
+        except orjson.JSONDecodeError:
+            return self.are_in_bytes(line)
+
     def are_in_raw(self, data: bytes) -> bool:
         """Whether bytes that are no text hold one as it was given, for files of numbers: much quicker."""
         return any(form.encode() in data for form in self._forms)
+
+
+def strings(value: object) -> Iterator[str]:
+    """The texts in a JSON value, without the names of fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from strings(item)
 
 
 def _normal(text: str) -> str:

@@ -23,6 +23,7 @@ from agentkv.forget import Selection, forget
 from agentkv.forget.words import Words
 from agentkv.records import Import
 from agentkv.router.evaluate import Labelled
+from agentkv.router.log import DecisionLog
 from agentkv.store.threadlog import REDACTED
 
 SECRET = "Zoë Quartz-Ibsen"
@@ -237,6 +238,18 @@ def test_a_file_that_still_holds_words_is_named(root: Path) -> None:
 )
 def test_words_are_found_in_every_form(text: str, data: bytes, found: bool) -> None:
     assert Words([text]).are_in_bytes(data) is found
+
+
+def test_the_words_of_a_format_are_no_words_of_a_person(root: Path) -> None:
+    with BlockStore(root) as store:
+        for word in ("question", "classifier", "fingerprint_id"):
+            looked = forget(store, Selection(text=word), dry_run=True)
+            assert (looked.removed["decisions"], looked.removed["turn log lines"], looked.removed["turns"]) == (0, 0, 0)
+        assert forget(store, Selection(text="staff"), dry_run=True).removed["decisions"] == len(
+            list(DecisionLog(root / "decisions").read())
+        ), "a skill that is called so was a candidate"
+        with pytest.raises(UsageError, match="not a ledger"):
+            forget(store, Selection(text=SECRET), ledgers=[root])
 
 
 def test_a_selection_is_one_thing_and_not_everything() -> None:
