@@ -23,7 +23,7 @@ _FTS = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE
 
 def connect(target: str | Path, **how: Any) -> sqlite3.Connection:
     """Like :func:`sqlite3.connect`; what this connection deletes is overwritten. Raises sqlite3.Error."""
-    connection = sqlite3.connect(target, **how)
+    connection: sqlite3.Connection = sqlite3.connect(target, **how)
     try:
         connection.execute("PRAGMA secure_delete = ON")
     except BaseException:

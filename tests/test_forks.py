@@ -186,12 +186,42 @@ def test_multiprocessing_and_servers_that_load_first(memory: AgentMemory) -> Non
     assert said == [("At nine.", 0)] * 2 + [("OpenedBeforeFork", 28)] * 2
 
 
-def test_a_parent_that_has_used_llama_cpp_leaves_no_model_to_its_children() -> None:
-    from agentkv.engine import native
+TINY = """
+import os, signal, sys
+from pathlib import Path
+from agentkv.bench.tiny import write_tiny
+from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.settings import EngineSettings
+from agentkv.forks import OpenedBeforeFork
+path = write_tiny(Path(sys.argv[1]) / "tiny.gguf", "llama")
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        try:
+            work()
+        except OpenedBeforeFork as error:
+            os._exit(error.exit_code)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def opened():
+    engine = LlamaEngine(path, EngineSettings(window=256, threads=2))
+    engine.extend(list(range(3, 40)))
+    return engine
+assert in_child(opened) == 0, "the first model is opened after the fork"
+engine = opened()
+assert in_child(lambda: engine.extend([3])) == 28
+assert in_child(lambda: engine.tokenize("a", special=False)) == 28
+assert in_child(opened) == 28, "OpenMP's threads stayed in the parent"
+assert in_child(engine.close) == 0
+engine.extend([3])
+engine.close()
+"""
 
-    native.claim()
-    assert in_child(native.claim).startswith("OpenedBeforeFork: the llama.cpp library")
-    native.claim()
+
+def test_llama_cpp_is_refused_in_the_child_and_can_be_opened_there_first(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", TINY, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 REAL = """

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentkv import AgentMemory, FakeEngine, Turn
+from agentkv import AgentKVWarning, AgentMemory, FakeEngine, Turn
 from agentkv.engine.base import Cancellation
 from agentkv.engine.prompt import Message
 from agentkv.errors import (
@@ -28,7 +29,6 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.memory import Pick
-from agentkv.notices import AgentKVWarning
 from agentkv.store.budget import stored_bytes
 from agentkv.store.catalog import BlockStore
 from agentkv.threads import Same
@@ -447,6 +447,14 @@ def test_on_a_file_system_that_is_really_read_only_nothing_is_evaluated(root: Pa
     if "Operation not permitted" in done.stderr or "unshare" in done.stderr or "mount:" in done.stderr:
         pytest.skip("no mounting here")
     assert done.stdout.startswith("0 "), done.stderr
+
+
+def test_a_store_that_was_removed_under_an_open_memory_takes_a_new_thread(root: Path) -> None:
+    memory = opened(root)
+    shutil.rmtree(root)
+    with pytest.warns(AgentKVWarning, match="made again"):
+        memory.thread("t").ask("Who?", skill=None, max_new=8)
+    assert len(opened(root).thread("t").turns) == 1
 
 
 def test_an_answer_that_cannot_be_written_down_is_in_the_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@
     again.py      the commands that deposit lost things again
     readd.py      deposit --again: what other engines have, for this one
     deposit.py ask.py chat.py threads.py list.py show.py verify.py models.py
-    check.py gc.py rm.py pin.py stats.py settings.py
+    check.py gc.py rm.py forget.py pin.py stats.py settings.py
     route/ pack/ skills/ bench/ docs/ evidence/ replay/ demo.py
 
 Results go to stdout, progress and errors to stderr. An AgentKVError ends as one line and its own exit code;
@@ -41,6 +41,7 @@ from agentkv.cli import (
     docs,
     evidence,
     flywheel,
+    forget,
     gc,
     models,
     pack,
@@ -118,6 +119,7 @@ app.command()(verify.verify)
 app.command()(check.check)
 app.command()(gc.gc)
 app.command()(rm.rm)
+app.command()(forget.forget)
 app.command()(pin.pin)
 app.command()(pin.unpin)
 app.command()(stats.stats)

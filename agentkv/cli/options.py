@@ -296,6 +296,19 @@ def open_memory(
 
 
 @contextlib.contextmanager
+def opened_engine(model: str | None, settings: EngineSettings) -> Iterator[Engine | None]:
+    """A model alone, fetched and opened; None for none."""
+    if model is None:
+        yield None
+        return
+    engine = _open_engine(model, settings)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@contextlib.contextmanager
 def open_embedder(name: str | None) -> Iterator[EmbedsTexts | None]:
     """An embedder alone, fetched and opened; None for none."""
     from agentkv.engine.embed import opened_embedder

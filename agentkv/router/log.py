@@ -7,7 +7,7 @@ anything is done about it. Refuses to stop a turn: a log that cannot be written 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,9 +17,11 @@ from pydantic import Field, ValidationError
 from agentkv.hashing import canonical_json, sha256, tagged_digest
 from agentkv.records import Decision, Record, Sha256
 from agentkv.router.base import Candidate
-from agentkv.store.lines import LineLog
+from agentkv.store.lines import LineLog, is_on
 
 CURRENT = "decisions.jsonl"
+SWITCH, DIGESTS = "AGENTKV_DECISION_LOG", "digests"
+"""Environment variable: ``0`` keeps no log of decisions, ``digests`` keeps it without the questions."""
 
 
 class LoggedDecision(Record):
@@ -47,8 +49,9 @@ class DecisionLog:
     """The log in ``folder``, made when the first line is written.
 
     ``within``: a folder above it that has to be there. ``keep`` older files of at most ``max_bytes`` stay beside the
-    current one. ``questions=False`` keeps their digests only. ``lost`` counts decisions that could not be written,
-    ``reason`` says why the last one was not.
+    current one. ``questions=False`` keeps their digests only; None goes by ``AGENTKV_DECISION_LOG``: ``0`` keeps no
+    log, ``digests`` keeps it without the questions. ``lost`` counts decisions that could not be written, ``reason``
+    says why the last one was not.
     """
 
     def __init__(
@@ -57,10 +60,12 @@ class DecisionLog:
         *,
         max_bytes: int = 4 << 20,
         keep: int = 8,
-        questions: bool = True,
+        questions: bool | None = None,
         within: Path | None = None,
     ) -> None:
-        self.folder, self._questions = folder, questions
+        switched = is_on(SWITCH, "log of decisions", DIGESTS)
+        self.folder, self.on = folder, questions is not None or switched is not False
+        self._questions = switched != DIGESTS if questions is None else questions
         self._lines = LineLog(folder, CURRENT.removesuffix(".jsonl"), max_bytes=max_bytes, keep=keep, within=within)
         self._library: tuple[Mapping[str, Candidate] | None, str] = (None, "")
 
@@ -76,6 +81,8 @@ class DecisionLog:
 
     def append(self, question: str, candidates: Mapping[str, Candidate], decision: Decision) -> None:
         """Write one decision; never raises for what the file system says."""
+        if not self.on:
+            return
         line = LoggedDecision(
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             question=question.encode("utf-8", "replace").decode() if self._questions else None,
@@ -84,6 +91,10 @@ class DecisionLog:
             decision=decision.model_copy(update={"notes": ()}),  # left_out says it
         )
         self._lines.append(canonical_json(line.model_dump(mode="json")))
+
+    def rewrite(self, keep: Callable[[bytes], bool], *, dry_run: bool = False) -> int:
+        """Leave out lines, see :meth:`agentkv.store.lines.LineLog.rewrite`."""
+        return self._lines.rewrite(keep, dry_run=dry_run)
 
     def read(self) -> Iterator[LoggedDecision]:
         """All that is kept, oldest first; lines that a crash has cut short are left out. Raises StoreReadError."""

@@ -15,14 +15,29 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agentkv import fsio
-from agentkv.errors import StoreError
+from agentkv.errors import StoreError, StoreReadError, UsageError
 from agentkv.forks import RenewedLock
 
 _SLACK_BYTES = 1 << 20
+_ON, _OFF = {"", "1", "on", "true", "yes"}, {"0", "off", "false", "no"}
+
+
+def is_on(switch: str, what: str, *others: str) -> bool | str:
+    """Whether a log is kept, by the environment variable ``switch``: unless it is 0; or which of ``others`` it says.
+
+    Raises UsageError for a value that says nothing of that.
+    """
+    said = os.environ.get(switch, "").strip().casefold()
+    if said in others:
+        return said
+    if said not in _ON | _OFF:
+        more = "".join(f", {other}" for other in others)
+        raise UsageError(f"{switch} is {said!r}; 0 keeps no {what}, 1 keeps one{more}")
+    return said not in _OFF
 
 
 class LineLog:
@@ -78,6 +93,22 @@ class LineLog:
                 yield from older[0].splitlines()
         if newest is not None:
             yield from newest[0].splitlines()
+
+    def rewrite(self, keep: Callable[[bytes], bool], *, dry_run: bool = False) -> int:
+        """Leave out every line that is not to be kept; how many. Raises StoreReadError, StoreFull."""
+        if not self.folder.is_dir():
+            return 0
+        gone = 0
+        with self._lock, fsio.file_lock(self._lock_path(), exclusive=True, wait_s=max(self._wait_s, 10.0)) as held:
+            if held is False:
+                raise StoreReadError(self.current, "another process held the log for too long")
+            for path in (*self._rotated(), self.current):
+                lines = (fsio.read_regular(path, 2 * self.max_bytes + _SLACK_BYTES) or b"").splitlines()
+                kept = [line for line in lines if keep(line)]
+                gone += len(lines) - len(kept)
+                if len(kept) < len(lines) and not dry_run:
+                    fsio.write_durably(path, [b"".join(line + b"\n" for line in kept)])
+        return gone
 
     def _refuse_links(self) -> None:
         if self._within is not None:

@@ -1,6 +1,6 @@
 """The logs of threads: what was said in conversations, so that they outlive the process.
 
-    threads/<key>/<8 digits>.json    one entry: a turn, or a rewind      sealed JSON, never changed
+    threads/<key>/<8 digits>.json    one entry: a turn, or a rewind      sealed JSON, never changed, but see redact
 
 ``key`` is a digest of the thread's name. An entry is written under a temporary name, synced, and linked to the number
 after the head that its writer knows: of two writers who know the same head one is refused, and none replaces another's.
@@ -25,8 +25,10 @@ from agentkv.store import format as formats
 from agentkv.store.beside import Found
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed, is_digest
+from agentkv.store.marker import require_marker
 
 THREADS = "threads"
+REDACTED = "[forgotten]"
 _FILE = re.compile(r"(\d{8})\.json")
 _MAX = 99_999_999
 _PROBE_BYTES = 4096
@@ -105,6 +107,7 @@ class ThreadLog:
 
     def require_writable(self) -> None:
         """Try now what :meth:`append` needs, so that no answer is made in vain. Raises StoreFull, StoreReadError."""
+        require_marker(self._files.root)
         fsio.refuse_links(self._files.root, self.folder / "x")
         place = next(path for path in (self.folder, *self.folder.parents) if path.is_dir())
         if not os.access(place, os.W_OK | os.X_OK):
@@ -112,6 +115,15 @@ class ThreadLog:
         probe = self._files.temporaries / fsio.temporary_beside(self.folder).name
         fsio.write_briefly(probe, bytes(_PROBE_BYTES))
         fsio.remove_file(probe)
+
+    def redact(self, seq: int) -> None:
+        """Take the words out of an entry, for good: what came after it still follows it. Raises CorruptThread."""
+        entry = self.read(seq)
+        words = dict.fromkeys(("question", "answer"), REDACTED if entry.question is not None else None)
+        bare = entry.model_copy(update={**words, "checkpoint": None, "summary": entry.summary and REDACTED})
+        with self._files.lock.shared():
+            data = formats.encode_entry(bare, self._files.limits)
+            fsio.write_durably(self.path(seq), [data], temporaries=self._files.temporaries)
 
     def remove(self) -> int:
         """Delete the whole log; how many entries. The last goes first: cut short, it leaves a shorter thread."""

@@ -10,24 +10,21 @@ killed before their end, and those older than what is kept.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from agentkv.errors import UsageError
 from agentkv.hashing import canonical_json
 from agentkv.records import Count, Record, Sha256
 from agentkv.store.files import TURNS
-from agentkv.store.lines import LineLog
+from agentkv.store.lines import LineLog, is_on
 
 STEM = "turns"
 SWITCH = "AGENTKV_TURN_LOG"
 """Environment variable: ``0`` keeps no turn log."""
-_ON, _OFF = {"", "1", "on", "true", "yes"}, {"0", "off", "false", "no"}
 _MAX_BYTES, _KEEP, _WAIT_S = 4 << 20, 16, 0.5
 
 Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -72,7 +69,7 @@ class TurnLog:
     """
 
     def __init__(self, root: Path, on: bool | None = None) -> None:
-        self.on = _switched() if on is None else on
+        self.on = bool(is_on(SWITCH, "turn log")) if on is None else on
         self._lines = LineLog(root / TURNS, STEM, max_bytes=_MAX_BYTES, keep=_KEEP, wait_s=_WAIT_S, within=root)
 
     @property
@@ -87,6 +84,10 @@ class TurnLog:
             record = line.model_dump(mode="json", exclude_defaults=True) | {"format": line.format}
             self._lines.append(canonical_json(record))
 
+    def rewrite(self, keep: Callable[[bytes], bool], *, dry_run: bool = False) -> int:
+        """Leave out lines, see :meth:`LineLog.rewrite`."""
+        return self._lines.rewrite(keep, dry_run=dry_run)
+
     def read(self) -> Iterator[LoggedTurn]:
         """All that is kept, oldest first; lines that are cut short or of another format are left out.
 
@@ -95,10 +96,3 @@ class TurnLog:
         for line in self._lines.lines():
             with contextlib.suppress(ValidationError):
                 yield LoggedTurn.model_validate_json(line)
-
-
-def _switched() -> bool:
-    said = os.environ.get(SWITCH, "").strip().casefold()
-    if said not in _ON | _OFF:
-        raise UsageError(f"{SWITCH} is {said!r}; 0 keeps no turn log, 1 keeps one")
-    return said not in _OFF

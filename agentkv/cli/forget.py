@@ -1,0 +1,76 @@
+"""``agentkv forget``: a person's words out of every file of the store, and the proof that they are gone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentkv.cli import options
+from agentkv.cli.output import count, finish, say, size, table
+from agentkv.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentkv.forget import Report
+
+
+def forget(
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Words, in any case.")] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="DATE", help="What was said before a day or time, such as 2026-10-14.")
+    ] = None,
+    thread: Annotated[str | None, typer.Option(metavar="NAME", help="A whole conversation.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Items with this label in their namespace, threads with it in their name."),
+    ] = None,
+    ledger: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Payloads of this evidence ledger too; may be repeated.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME|PATH", help="Also read blocks' token ids back as text, with this model."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    store: options.Store = None,
+    as_json: options.Json = False,
+) -> None:
+    """Remove a person's words from logs, conversations, indexes, items and blocks; every file is read to prove it."""
+    from agentkv import forget as forgetting
+
+    moment = None if before is None else forgetting.parsed_date(before)
+    selection = forgetting.Selection(text, moment, thread, user)
+    settings = options.engine_settings(None, None, "f16", False, 0)
+    with options.open_store(store) as opened, options.opened_engine(model, settings) as engine:
+        how: dict[str, Any] = {"engine": engine, "ledgers": ledger or ()}
+        report = forgetting.forget(opened, selection, dry_run=True, **how)
+        if not dry_run and (yes or not report.removed.total() or _is_wanted(report, as_json)):
+            report = forgetting.forget(opened, selection, **how)
+        record = {"store": opened.root, **vars(report), "removed": {k: n for k, n in report.removed.items() if n}}
+    failures = [forgetting.StillReadable(report.remaining)] if report.remaining else []
+    finish(record, as_json, lambda: _show(report), failures)
+
+
+def _is_wanted(report: Report, as_json: bool) -> bool:
+    """Show what would go, and ask. Raises UsageError where there is nobody to ask."""
+    if not as_json:
+        _show(report)
+    if as_json or not sys.stdin.isatty():
+        raise UsageError("nothing was removed: there is no terminal to ask at. Pass --yes, or --dry-run to look.")
+    return bool(typer.confirm("Remove these for good?", err=True))
+
+
+def _show(report: Report) -> None:
+    rows = [(kind, f"{number:,}") for kind, number in sorted(report.removed.items()) if number]
+    if rows:
+        table(("would be removed" if report.dry_run else "removed", "number"), rows, right=("number",))
+    else:
+        say("nothing of it was found")
+    for reason in report.could_not:
+        say(f"not removed: {reason}")
+    if not report.dry_run:
+        where = f"{count(report.files, 'file')}, {size(report.n_bytes)}"
+        say(f"read through: {where}; {'found no more' if not report.remaining else 'still found, see below'}")
