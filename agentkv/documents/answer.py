@@ -193,11 +193,16 @@ def ask_window(
 
 
 def _quotable(hits: Sequence[Hit]) -> list[tuple[Hit, Sentence]]:
-    """The windows' sentences, each once, with where it stands."""
+    """The windows' sentences, each once, with where it stands; without halves that a neighbour has whole."""
+    return _pieces(hits, cut=True) or _pieces(hits, cut=False)
+
+
+def _pieces(hits: Sequence[Hit], cut: bool) -> list[tuple[Hit, Sentence]]:
     found: dict[str, tuple[Hit, Sentence]] = {}
     for hit in hits:
+        first, last = (hit.cut[0], len(hit.text) - hit.cut[1]) if cut else (0, len(hit.text))
         for item in sentences(hit.text, code=hit.document.kind in {"code", "csv"}):
-            if normalised(item.text).casefold() != NOT_STATED:
+            if first <= item.start and item.stop <= last and normalised(item.text).casefold() != NOT_STATED:
                 found.setdefault(item.text, (hit, item))
     return list(found.values())
 

@@ -10,7 +10,7 @@ order by nearness is fused with the full-text one by reciprocal ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from agentkv.documents.index import Index, Match, Window, fused
 from agentkv.documents.meaning import Meaning, nearest_first, passage_texts
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord, WindowRecord
+from agentkv.documents.seams import better_of, cut_at
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
@@ -46,7 +47,8 @@ all within chance. What meaning adds is windows that words do not find at all: a
 class Hit:
     """A window that was found. ``start`` to ``stop`` are source bytes; ``score``: more is better, by ``method``.
 
-    ``text``: the window's piece of the document, without its header.
+    ``text``: the window's piece of the document, without its header. ``cut``: characters at its beginning and end that
+    are half of a sentence, which the window before or after has whole.
     """
 
     key: str
@@ -55,6 +57,7 @@ class Hit:
     score: float
     method: str
     text: str
+    cut: tuple[int, int] = (0, 0)
 
     @property
     def window(self) -> WindowRecord:
@@ -101,7 +104,7 @@ def locate(
     A window whose source is gone is passed over with a warning. Raises StaleDocument where that leaves none.
     """
     if embed is None:
-        return _hits(shelf, index.search(question, k, passages=passages), "bm25")
+        return _hits(shelf, _settled(shelf, question, index.search(question, k, passages=passages), k), "bm25")
     by_words = index.search(question, _NEAR, passages=passages)
     if isinstance(embed, Embedder):
         with Meaning(shelf, index, embed) as meaning:
@@ -111,7 +114,34 @@ def locate(
         near = _nearest(question, _hits(shelf, by_words, "bm25"), embed)
     orders = (1.0, [(match.key, match.number) for match in by_words]), (1.0, near)
     matches = [Match(key, number, score) for (key, number), score in fused(orders, _CONSTANT)[:k]]
-    return _hits(shelf, matches, "bm25+embedding")
+    return _hits(shelf, _settled(shelf, question, matches, k), "bm25+embedding")
+
+
+def _settled(shelf: Shelf, question: str, matches: Sequence[Match], k: int) -> list[Match]:
+    """The first ``k`` in their order, but of two neighbours that share what they were found by the better first."""
+    asked, order = terms(question), [(match.key, match.number) for match in matches[:k]]
+    for key, number in list(order):
+        for better, worse in _told_apart(shelf, asked, key, number):
+            if worse in order and better not in order[: order.index(worse)]:
+                order = [window for window in order if window != better]
+                order.insert(order.index(worse), better)
+    scores = [match.score for match in matches[:k]]
+    scores += scores[-1:] * (len(order) - len(scores))
+    return [Match(key, number, score) for (key, number), score in zip(order[:k], scores, strict=False)]
+
+
+def _told_apart(shelf: Shelf, asked: Sequence[str], key: str, number: int) -> Iterator[tuple[Window, Window]]:
+    """The better and the worse one of a window and each of its neighbours, where something tells them apart."""
+    record = shelf.documents.sound(key)
+    for first in (number - 1, number):
+        if record is None or not 0 <= first < len(record.windows) - 1:
+            continue
+        try:
+            better = better_of(asked, record, shelf.readable(record), first)
+        except StaleDocument:
+            return
+        if better is not None:
+            yield (key, better), (key, 2 * first + 1 - better)
 
 
 def _hits(shelf: Shelf, matches: Sequence[Match], method: str) -> list[Hit]:
@@ -142,7 +172,8 @@ def _after(hits: list[Hit], stale: Sequence[StaleDocument]) -> list[Hit]:
 def _hit(shelf: Shelf, record: DocumentRecord, match: Match, method: str) -> Hit:
     document, window = shelf.readable(record), record.windows[match.number]
     start, stop = document.characters(window.start, window.stop)
-    return Hit(match.key, record, match.number, match.score, method, document.text[start:stop])
+    cut = cut_at(record, document, match.number)
+    return Hit(match.key, record, match.number, match.score, method, document.text[start:stop], cut)
 
 
 def _nearest(question: str, hits: list[Hit], embed: Embed) -> list[Window]:

@@ -48,7 +48,7 @@ class Sentence:
 def sentences(text: str, *, code: bool = False) -> list[Sentence]:
     """The pieces of a text that can be quoted, in order; in source code its lines."""
     found = []
-    for start, stop in _parts(text, code):
+    for start, stop in parts(text, code):
         whole = text[start:stop]
         first = start + len(whole) - len(whole.lstrip())
         last = stop - (len(whole) - len(whole.rstrip()))
@@ -59,7 +59,8 @@ def sentences(text: str, *, code: bool = False) -> list[Sentence]:
     return found
 
 
-def _parts(text: str, code: bool) -> Iterator[tuple[int, int]]:
+def parts(text: str, code: bool) -> Iterator[tuple[int, int]]:
+    """Where the sentences of a text, or the lines of code, begin and end; they tile it."""
     start = 0
     for match in (_CODE_LINE if code else _END).finditer(text):
         if not code and _ABBREVIATION.search(text[max(start, match.start() - 12) : match.end()]):
@@ -160,8 +161,8 @@ def shares_of(wanted: Sequence[str], texts: Sequence[str]) -> list[float]:
     Words are the same without the commonest English endings. A word that no text holds tells none from another, so it
     has no weight: of a question in other words than the text, the name that both share counts whole.
     """
-    stems = [_stem(word) for word in wanted]
-    held = [{_stem(word) for word in words(text)} for text in texts]
+    stems = [stemmed(word) for word in wanted]
+    held = [{stemmed(word) for word in words(text)} for text in texts]
     holding = [sum(stem in known for known in held) for stem in stems]
     weights = [math.log((len(texts) + 1) / (1 + count)) if count else 0.0 for count in holding]
     total = sum(weights) or 1.0
@@ -170,11 +171,12 @@ def shares_of(wanted: Sequence[str], texts: Sequence[str]) -> list[float]:
 
 def is_grounded(said: Sequence[str], asked: Sequence[str], text: str) -> bool:
     """Whether more than half of the words that an answer adds to its question stand in a text; true if it adds none."""
-    known = {_stem(word) for word in (*asked, *_VERDICTS)}
-    new = [stem for stem in map(_stem, said) if stem not in known]
-    held = {_stem(word) for word in words(text)}
+    known = {stemmed(word) for word in (*asked, *_VERDICTS)}
+    new = [stem for stem in map(stemmed, said) if stem not in known]
+    held = {stemmed(word) for word in words(text)}
     return not new or sum(stem in held for stem in new) > len(new) / 2
 
 
-def _stem(word: str) -> str:
+def stemmed(word: str) -> str:
+    """A word in small letters without the commonest English endings."""
     return word if len(word) < _STEM else _SUFFIX.sub("", word)

@@ -44,6 +44,9 @@ were fitted on it is among 4 for 240, among 5 for 245, among 6 for 250. Read are
 MAX_QUESTION_TOKENS = 64
 """A question is scored on its first tokens; what follows is rarely what it is about."""
 
+FEWEST_TOKENS = 4
+"""A channel of fewer tokens is taken as if the others said nothing: the mean over one or two is chance ("hello")."""
+
 _YES, _NO = ("Yes", "yes", " Yes", " yes"), ("No", "no", " No", " no")
 
 
@@ -87,7 +90,7 @@ class ChannelClassifier:
     words and meaning, to be read; 0 reads the whole shortlist.
     """
 
-    version = "4"
+    version = "5"
 
     def __init__(
         self,
@@ -200,7 +203,7 @@ class ChannelClassifier:
             yes = [self._says_yes(each.logits) if asks else 0.0 for each in scored]
             *found, prior = zip((float(each.log_probabilities.sum()) for each in scored), yes, strict=True)
             told = {
-                label: ((likelihood - prior[0]) / len(ids), fits)
+                label: ((likelihood - prior[0]) / max(len(ids), FEWEST_TOKENS), fits)
                 for label, (likelihood, fits) in zip(cards, found, strict=True)
             }
             return told, engine.counters.decoded - before

@@ -49,13 +49,30 @@ class LexicalIndex:
                 rows.append(row)
                 weights.append(weight)
 
-    def similarity(self, question: str) -> dict[str, float]:
-        """Cosine of the question with each text, 0 to 1."""
-        totals = np.zeros(len(self.labels))
-        for gram, weight in sorted(self._vector(grams(question)).items()):
+    def similarity(self, question: str, *, whole: bool = False) -> dict[str, float]:
+        """Cosine of the question with each text, 0 to 1; with ``whole`` of all that it says.
+
+        Without it, of what stands in the texts alone: among a few short ones a question is then held for its "what is
+        the", with nothing to say that its other words are unknown here.
+        """
+        counts, totals = grams(question), np.zeros(len(self.labels))
+        for gram, weight in sorted(self._vector(counts).items()):
             rows, weights = self._postings[gram]
             totals[rows] += weight * np.asarray(weights)
+        totals *= self._known_share(counts) if whole else 1.0
         return dict(zip(self.labels, totals.tolist(), strict=True))
+
+    def _known_share(self, counts: Counter[str]) -> float:
+        """Length of the question's vector within the texts' n-grams, over its length with all of its own.
+
+        What stands in no text weighs as what is rarer than the rarest.
+        """
+        rarest = math.log(1 + len(self.labels)) + 1
+        known = unknown = 0.0
+        for gram, count in sorted(counts.items()):
+            squared = ((1 + math.log(count)) * self._idf.get(gram, rarest)) ** 2
+            known, unknown = (known + squared, unknown) if gram in self._idf else (known, unknown + squared)
+        return math.sqrt(known / (known + unknown)) if known else 0.0
 
     def _vector(self, counts: Counter[str]) -> dict[str, float]:
         """The unit vector of what the index knows of ``counts``."""

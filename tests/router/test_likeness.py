@@ -131,7 +131,7 @@ def test_a_memory_routes_with_meaning_and_says_so(tmp_path: Path) -> None:
         memory.deposit_text("csv", "Commas.", "Cleaning tables of values.")
         decision = memory.route("taking goods back, paying money out")
         assert decision.pick == "refunds"
-        assert decision.classifier == "channel+lexical+fake-embedder/4"
+        assert decision.classifier == "channel+lexical+fake-embedder/5"
         assert set(decision.scores) == {"refunds", "csv", NONE}
     assert list((tmp_path / "router").glob("vectors-*.npy"))
 

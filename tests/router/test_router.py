@@ -17,6 +17,7 @@ from agentkv.router.classifier import ChannelClassifier, Shortlist
 from agentkv.router.decision import Fallback, decide, given, normalised
 from agentkv.router.defaults import default_doubt, default_weights
 from agentkv.router.lexical import LexicalIndex, grams
+from agentkv.router.likeness import Likeness
 from agentkv.router.meaning import MeaningClassifier
 from agentkv.router.vectors import Vectors
 from agentkv.store.catalog import BlockStore
@@ -170,6 +171,48 @@ def test_lexical_similarity_finds_the_text_that_shares_words() -> None:
     assert set(index.similarity("").values()) == {0.0}
     assert LexicalIndex({}).similarity("x") == {}
     assert index.similarity(LABELS["csv"].text)["csv"] == pytest.approx(1)
+
+
+def test_what_a_question_says_beyond_the_texts_counts_against_all_of_them() -> None:
+    index = LexicalIndex({label: c.text for label, c in LABELS.items()})
+    known, unknown = "the till and the refunds", "xylophone zebra quixotic"
+    plain, whole = index.similarity(f"{known} {unknown}"), index.similarity(f"{known} {unknown}", whole=True)
+    share = {round(whole[label] / plain[label], 9) for label in LABELS if plain[label]}
+    assert len(share) == 1  # of all alike: the order stays
+    assert 0.2 < share.pop() < 0.8
+    own = LABELS["csv"].text
+    assert index.similarity(own, whole=True) == pytest.approx(index.similarity(own))
+    assert set(index.similarity(unknown, whole=True).values()) == {0.0}
+    assert set(index.similarity("", whole=True).values()) == {0.0}
+    assert LexicalIndex({}).similarity("x", whole=True) == {}
+
+
+LINES = {
+    "returns": Candidate("Bringing goods back", "Goods can be returned within 14 days, with the receipt, at any till."),
+    "parking": Candidate("Where visitors park", "Visitors park on level 2 and get their ticket stamped at reception."),
+    "coffee": Candidate("Care of the coffee machine", "Descale the coffee machine every Friday with two tablets."),
+    "wifi": Candidate("The guest network", "The guest network is called Bluebird; its password changes each Monday."),
+    "leave": Candidate("How to apply for leave", "Ask your team lead for leave at least two weeks ahead, by e-mail."),
+    "colour": Candidate("Printing in colour", "The colour printer on floor 3 starts when you hold your badge to it."),
+}
+"""Manuals of a line each: next to nothing of a question about something else stands in them."""
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *("What is the capital of France?", "How do I train for a marathon?", "What is the boiling point of water?"),
+        *("Give me a recipe for pancakes.", "Where do penguins live?", "Why is the sky blue?", "How do magnets work?"),
+    ],
+)
+def test_an_unrelated_question_is_little_alike_to_one_line_manuals(question: str) -> None:
+    rows = Likeness(LINES, {}, None).of(question)
+    assert rows[:, 1].max() < 0.08
+    assert Likeness(LINES, {}, None).of("what is the")[:, 1].max() > rows[:, 1].min()  # nothing else: they count
+    for asked, label in [("When can goods be returned?", "returns"), ("Where do visitors park?", "parking")]:
+        rows = Likeness(LINES, {}, None).of(asked)
+        assert rows[:, 1].argmax() == list(LINES).index(label)
+        assert rows[:, 1].max() > 0.2
 
 
 def test_grams_are_of_words_with_their_ends() -> None:
