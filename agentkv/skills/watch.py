@@ -2,6 +2,8 @@
 
     file system ──events──> places to read again ──quiet 0.3 s, at most 1.5 s──> worker: read, compare, deposit
 
+A skill that changed again while the others were compared is left to the next round, but never for longer than 1.5 s.
+
 What happened is never trusted, only where: the place is read again and compared by content, so an atomic save, vim's
 way of saving, a move and a plain write are one case, and a change that changes nothing costs a hash. Reading raises no
 event: the system is asked for changes only. What happens inside the memory's store is left out by its path, so that a
@@ -64,7 +66,7 @@ class SkillWatch:
         longest_s: float,
         rescan_s: float,
     ) -> None:
-        self._library, self._on_event, self._rescan_s = library, on_event, rescan_s
+        self._library, self._on_event, self._rescan_s, self._longest_s = library, on_event, rescan_s, longest_s
         self._stores = set(_as_seen(library.memory.store.root, library.inventory.roots))
         self._pending: Debounce[Path] = Debounce(quiet_s, longest_s, time.monotonic)
         self._changed = threading.Condition()
@@ -74,6 +76,7 @@ class SkillWatch:
         self._asked, self._answered, self._busy = 0, 0, True
         self._failure: BaseException | None = None
         self._said: dict[Path, str] = {}
+        self._left: dict[Path, float] = {}
         self._roots = {root: _Root(root, self._notice) for root in library.inventory.roots}
         for watched in self._roots.values():
             watched.renew()
@@ -215,16 +218,25 @@ class SkillWatch:
                 return
             plan = library.plan(read=False)
             library.announce(plan)
-            report = library.carry_out(plan, self._cancellation, on_event=self._say, leave=self._is_waiting)
+            report = library.carry_out(plan, self._cancellation, on_event=self._say, leave=self._is_left)
         self._say_faults(report.broken, [manual.path for manual, _ in plan.unchanged])
         for entry in report.broken:
             if isinstance(entry.error, StoreError):
                 library.inventory.forget(entry.path)
 
-    def _is_waiting(self, folder: Path) -> bool:
-        """Whether a place at, above or below the skill is to be read again: what is known of it is old."""
+    def _is_left(self, folder: Path) -> bool:
+        """Whether a skill is passed over, since it has changed again and is to be read soon.
+
+        Not for longer than ``longest_s`` after the first time: a file that is saved all the time, in a library that
+        takes longer to compare than its saves are apart, would never be deposited.
+        """
         with self._changed:
-            return any(folder.is_relative_to(place) for place in self._pending)
+            is_waiting = any(folder.is_relative_to(place) for place in self._pending)
+        now = time.monotonic()
+        if is_waiting and now - self._left.setdefault(folder, now) < self._longest_s:
+            return True
+        self._left.pop(folder, None)
+        return False
 
     def _say(self, event: SkillEvent) -> None:
         if event.kind != "evicted" and event.path is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -95,6 +96,42 @@ def test_thousands_of_warnings_are_summed_up(run: Run, skills: Path) -> None:
     lines = [line for line in run("skills", "deposit", skills).stderr.splitlines() if line.startswith("warning: ")]
     assert len(lines) == 21
     assert lines[-1] == "warning: 5 more warnings of this kind; `agentkv skills validate FOLDER` lists them all"
+
+
+def test_dry_run_needs_no_store_and_makes_none(run: Run, skills: Path, store: Path) -> None:
+    manual(skills, "long", "A line about the long skill.\n" * 400)
+    asked = ("skills", "deposit", skills, "--max-tokens", "4000", "--json")
+    forecast = record(run(*asked, "--dry-run"))
+    assert not store.exists()
+    assert (forecast["dry_run"], forecast["store"]) == (True, str(store))
+    done = record(run(*asked))
+    assert (forecast["added"], forecast["found"]) == (done["added"], 3)
+    blocks = [event["pieces"] for event in done["events"]]
+    tokens = sum(event["own_tokens"] for event in done["events"])
+    assert (forecast["blocks"], forecast["tokens"]) == (sum(blocks), tokens)
+    assert max(blocks) > 1
+    n_bytes = sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+    assert 0.5 < forecast["estimate"]["n_bytes"] / n_bytes < 2
+    assert forecast["estimate"]["seconds"] > 0
+
+    (skills / "fees" / "SKILL.md").write_text("---\nname: fees\ndescription: All about fees.\n---\nOther.")
+    shutil.rmtree(skills / "release")
+    before = {file: file.stat().st_mtime_ns for file in store.rglob("*")}
+    forecast = record(run(*asked, "--dry-run"))
+    assert {file: file.stat().st_mtime_ns for file in store.rglob("*")} == before
+    assert (forecast["changed"], forecast["unchanged"], forecast["removed"]) == (["fees"], ["long"], ["release"])
+    assert (forecast["blocks"], record(run(*asked, "--dry-run", "--keep"))["removed"]) == (1, [])
+
+
+def test_dry_run_is_shown_and_fails_for_what_is_broken(run: Run, skills: Path, store: Path) -> None:
+    result = run("skills", "deposit", skills, "--dry-run")
+    *_, cost, end = result.stdout.splitlines()
+    assert re.fullmatch(r"to read: 2 blocks, \d+ tokens; about \d+ kB on disk and [\d.]+ s, by a block of .*", cost)
+    assert end == "nothing was changed (--dry-run)"
+    broken(skills, "bad")
+    result = run("skills", "deposit", skills, "--dry-run")
+    assert (result.exit_code, "3 skills: 2 added, 1 broken" in result.stdout) == (50, True)
+    assert not store.exists()
 
 
 def test_a_skill_that_asks_for_it_is_not_routed_and_is_used_by_its_name(run: Run, skills: Path, store: Path) -> None:

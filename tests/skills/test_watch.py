@@ -332,6 +332,53 @@ def test_a_file_that_never_rests_is_read_all_the_same(
     watched.until(has(watched, a="1"))
 
 
+def test_a_file_that_is_saved_while_others_are_compared_is_read_all_the_same(
+    memory: AgentMemory, root: Path, start: Callable[..., Watched]
+) -> None:
+    folder = skill(root, "a", "0")
+    library = SkillLibrary(memory, root)
+    watched = start(library, quiet_s=0.01, longest_s=0.3)
+    plan, rounds = library.plan, Counter[str]()
+
+    def changed_meanwhile(**options: Any) -> Any:
+        made = plan(**options)
+        rounds.update(["rounds"])
+        watched.watch._touch([folder])  # as if it were saved again before its turn comes
+        return made
+
+    library.plan = changed_meanwhile  # type: ignore[method-assign]
+    skill(root, "a", "1")
+    watched.until(has(watched, a="1"))
+    assert rounds["rounds"] > 1  # it was left at first
+    library.plan = plan  # type: ignore[method-assign]
+    assert watched.settle() == [("changed", "a")]
+
+
+def test_one_of_seventy_skills_that_is_saved_all_the_time_is_read(
+    memory: AgentMemory, root: Path, start: Callable[..., Watched]
+) -> None:
+    for i in range(70):
+        skill(root, f"skill-{i}")
+    watched = start(SkillLibrary(memory, root), quiet_s=0.3, longest_s=1.5)
+    ended = threading.Event()
+
+    def save() -> None:
+        number = 0
+        while not ended.wait(0.02):
+            number += 1
+            atomically(root / "skill-7" / "SKILL.md", text_of("skill-7", f"Version {number}."))
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    try:
+        watched.until(lambda: ("changed", "skill-7") in [(event.kind, event.name) for event in watched.events])
+    finally:
+        ended.set()
+        saver.join()
+    watched.settle()
+    assert stored(memory)["skill-7"] == (root / "skill-7" / "SKILL.md").read_text().rsplit("---\n", 1)[1]
+
+
 # --- faults and the end -------------------------------------------------------------------------------
 
 
