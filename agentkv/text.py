@@ -1,14 +1,14 @@
 """Words of the world's languages, made the same way of what is indexed and of what is asked.
 
-``words`` and ``indexed`` bring text to one form: compatibility characters, ligatures and full-width forms to plain ones,
-accents and vowel marks off, case folded, soft hyphens and zero-width characters dropped, digits of every script to 0-9.
-Scripts that are written without blanks, and Korean, whose particles are written onto the word, become overlapping pairs
-of characters. Beside a compound (``e-mail``, ``log_file``, ``HTTPServer2``, a word broken by a hyphen at a line's end)
-stand its parts and the whole. No position is kept: a quote is found in the text itself, never in what is made of it here.
+``words`` and ``indexed`` bring text to one form: compatibility characters, ligatures and full-width forms to plain
+ones, accents and vowel marks off, case folded, soft hyphens and zero-width characters dropped, digits of every script
+to 0-9. Scripts that are written without blanks, and Korean, whose particles are written onto the word, become
+overlapping pairs of characters. Beside a compound (``e-mail``, ``log_file``, ``HTTPServer2``, a word broken by a hyphen
+at a line's end) stand its parts and the whole. No position is kept: a quote is looked for in the text itself.
 
-Written on ``unicodedata`` and ``regex`` (scripts as character classes) rather than ICU: PyICU is a source package that
-needs ICU's own libraries to build. Not guaranteed: knowledge of any language. Traditional and simplified Chinese, or kana
-and kanji of one word, stay apart.
+Written on ``unicodedata`` and ``regex`` (scripts as character classes), whose wheels install everywhere, rather than on
+ICU: PyICU is a source package that needs ICU's own libraries. Not guaranteed: knowledge of any language. Traditional
+and simplified Chinese, or a word in kana and in kanji, stay apart.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STOP_WORDS = frozenset(
 
 # --- one form -------------------------------------------------------------------------------------
 
-_BEYOND_ASCII = re.compile(r"(?<![!-~])[!-~]*+[^\x00-\x7f]\S*+")
+_BEYOND_ASCII = re.compile(r"(?<![!-~])[!-~]*+[^\x00-\x7f][^\x00-\x20]*+")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});")
 _BROKEN = re.compile(r"\xad(?=[ \t]*\r?\n)")
 _DROPPED = regex.compile(
@@ -53,25 +53,14 @@ _SAME = str.maketrans(
         **dict.fromkeys("’‘ʼʹ′`´ʻ＇", "'"),
         **dict.fromkeys("‐‑", "-"),
         **dict.fromkeys("“”„‟«»–—―•", " "),
-        **{
-            "ı": "i",
-            "ø": "o",
-            "Ø": "O",
-            "ł": "l",
-            "Ł": "L",
-            "đ": "d",
-            "Đ": "D",
-            "ð": "d",
-            "Ð": "D",
-            "ħ": "h",
-            "Ħ": "H",
-        },
-        **{"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ŧ": "t", "Ŧ": "T", "ґ": "г", "Ґ": "Г"},
+        **dict(zip("ıøØłŁđĐðÐħĦŧŦґҐ", "ioOlLdDdDhHtTгГ", strict=True)),
+        **{"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH"},
         **{"ى": "ي", "ی": "ي", "ک": "ك", "ة": "ه", "ہ": "ه", "ھ": "ه", "ٱ": "ا"},  # Arabic and Persian keyboards
         "ँ": "ं",
     }
 )
 _THAI = regex.compile(r"\u0e4d([\u0e48-\u0e4b])\u0e32"), r"\1" + "\u0e4d\u0e32"
+_SHORT = 40
 _DIGIT = regex.compile(r"[\p{Nd}--[0-9]]", regex.V1)
 
 
@@ -90,7 +79,12 @@ def folded(text: str) -> str:
 
 def _folded_run(match: re.Match[str]) -> str:
     run = match[0]
-    return _folded_short(run) if len(run) < _SHORT else _fold(run)
+    return _remembered(run) if len(run) < _SHORT else _fold(run)
+
+
+@lru_cache(1 << 15)
+def _remembered(run: str) -> str:
+    return _fold(run)
 
 
 def _fold(run: str) -> str:
@@ -99,9 +93,6 @@ def _fold(run: str) -> str:
     plain = _THAI[0].sub(_THAI[1], plain.replace("เเ", "แ"))
     return unicodedata.normalize("NFC", plain)
 
-
-_SHORT = 40
-_folded_short = lru_cache(1 << 15)(_fold)
 
 # --- words ----------------------------------------------------------------------------------------
 
@@ -114,33 +105,7 @@ _PIECE = regex.compile(
     regex.V1,
 )
 _CHARACTER = regex.compile(r".\p{M}*+")
-_PARTICLES = frozenset(
-    [
-        "은",
-        "는",
-        "이",
-        "가",
-        "을",
-        "를",
-        "에",
-        "의",
-        "도",
-        "로",
-        "만",
-        "와",
-        "과",
-        "나",
-        "에서",
-        "으로",
-        "에게",
-        "부터",
-        "까지",
-        "보다",
-        "처럼",
-        "하고",
-        "이나",
-    ]
-)
+_PARTICLES = frozenset("은는이가을를에의도로만와과나") | set(["에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"])
 
 
 def stream(text: str) -> list[str]:
@@ -162,14 +127,15 @@ def words(text: str) -> list[str]:
     return [*_pieces(plain.casefold()), *_beside(text, plain)]
 
 
-def indexed(text: str, *, is_english: bool | None = None) -> str:
-    """The text for a table of FTS5 with ``TOKENIZER``: every word that :func:`words` gives of it; :func:`beginnings`,
-    unless it is English, whose endings the tokenizer knows; and characters of scripts without blanks each by itself
-    too, so that a question of one character finds them. ``is_english``: of a short text, that of what it belongs to.
+def indexed(text: str, *, inflected: bool | None = None) -> str:
+    """The text for a table of FTS5 with ``TOKENIZER``: every word that :func:`words` gives of it.
+
+    With them the beginnings of words in an ``inflected`` language (of a heading: what its text is), and each character
+    of scripts without blanks by itself, so that a question of one character finds it.
     """
     plain = folded(text)
     beside = _beside(text, plain)
-    if not (seems_english(plain) if is_english is None else is_english):
+    if seems_inflected(text) if inflected is None else inflected:
         beside += _beginnings(_pieces(plain.casefold()))
     if not plain.isascii():
         beside += _single(plain)
@@ -184,14 +150,31 @@ def terms(question: str) -> list[str]:
 
 
 def looked_for(question: str) -> list[str]:
-    """What is looked for in what :func:`indexed` gave: :func:`terms` of a question, then the beginnings of its words."""
-    return [*terms(question), *dict.fromkeys(_beginnings(word for word in stream(question) if word not in STOP_WORDS))]
+    """What is looked for in what :func:`indexed` gave: a question's :func:`terms`, then the beginnings of its words."""
+    others, english = _small_words(unicodedata.normalize("NFC", question))
+    begun = _beginnings(word for word in stream(question) if word not in STOP_WORDS) if others >= english else []
+    return [*terms(question), *dict.fromkeys(begun)]
 
 
-def seems_english(text: str) -> bool:
-    """Whether at least one in twelve words at its beginning is one that only English has so often."""
-    head = text[:_HEAD]
-    return 12 * len(_ENGLISH.findall(head)) >= len(head.split())
+def seems_inflected(text: str) -> bool:
+    """Whether a text is in another language than English: by its script, accents, and commonest small words.
+
+    Of an English text, of code and of tables beginnings are not looked for: Porter's endings are enough there, and the
+    few passages that had some would come before all others.
+    """
+    head = unicodedata.normalize("NFC", text[:_HEAD])
+    others, english = _small_words(head)
+    return 12 * others >= len(head.split()) and others > english
+
+
+def _small_words(text: str) -> tuple[int, int]:
+    """How many words are of other languages by their letters or are small words of them, and how many are English."""
+    found = text.casefold().split()
+    others = sum(map(_OF_OTHERS.__contains__, found))
+    if not text.isascii():
+        beyond = (word for word in found if not word.isascii())
+        others += sum(any(character > "\x7f" and character.isalpha() for character in word) for word in beyond)
+    return others, sum(map(_OF_ENGLISH.__contains__, found))
 
 
 def quoted(word: str) -> str:
@@ -209,7 +192,7 @@ def _pieces(plain: str) -> list[str]:
             found += _pairs(_CHARACTER.findall(piece[0]))
         elif kind == "hangul":
             found += _hangul(piece[0])
-        else:
+        elif piece[0].strip("_"):
             found.append(piece[0])
     return found
 
@@ -233,7 +216,17 @@ def _single(plain: str) -> Iterator[str]:
 # --- beginnings -------------------------------------------------------------------------------------
 
 _HEAD = 2000
-_ENGLISH = re.compile(r"\b(?:the|and|of|is|are|with|that|this|which|from|you|be|not|when|it|if)\b", re.IGNORECASE)
+_OF_ENGLISH = frozenset(
+    {"the", "and", "of", "is", "are", "with", "that", "this", "which", "from", "you", "be", "not", "when", "it", "if"}
+)
+_OF_OTHERS = frozenset(
+    """
+    der die das und ist nicht ein eine den dem mit von zu wird wie le la les des et est un une dans pour pas que du au
+    el los las por para con se del il lo gli che di non della os uma em da de het een van niet voor och att det som ikke
+    av af til med nie jest na oraz je ja ei ovat joka ve bir bu ile az nem egy hogy yang dan dengan este nu cu
+    """.split()  # noqa: SIM905 - as above
+)
+"""Small words that English has not, or seldom."""
 _ENDED = "…"
 """Marks a beginning, so that it is no word."""
 _LETTERS_ONLY = regex.compile(r"[\p{L}\p{M}]{4,}")
@@ -268,7 +261,7 @@ def _bare(word: str) -> list[str]:
 
 # --- parts and wholes -----------------------------------------------------------------------------
 
-_ASCII_WORD = re.compile(r"\w+", re.ASCII)
+_ASCII_WORD = re.compile(r"_*+[a-zA-Z0-9]\w*", re.ASCII)
 _HUMP = r"[{high}](?:(?<=[{low}].)|(?<=[{high}].)(?=[{low}]))"
 """The capital of ``aB``, and the second one of ``ABc``."""
 _HUMPS_ASCII, _HUMPS = (

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import orjson
 
+from agentkv import text as forms
 from agentkv.documents.indexfile import IndexFile
 from agentkv.documents.readable import Readable
 from agentkv.documents.records import DocumentRecord
@@ -27,10 +28,10 @@ from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
 from agentkv.hashing import sha256
 from agentkv.sqlitefiles import purge
-from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_english, stream, terms
+from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_inflected, stream, terms
 
-VERSION = 3
-"""Of the file: raised too when ``text.VERSION`` is, since the words that stand in it are others then."""
+VERSION = 2 + forms.VERSION
+"""Of the file, whose words are made by :mod:`agentkv.text`."""
 RANK_CONSTANT = 60.0
 """Of reciprocal ranks: orders are fused by the sum of 1 / (this + rank)."""
 WEIGHTS = (1.0, 2.0, 1.0)
@@ -247,7 +248,7 @@ class Index:
             cursor = self._db.execute("INSERT INTO files (key, digest) VALUES (?, ?)", (key, digest))
             for number, (headings, body) in enumerate(window_texts(record, document)):
                 row = self._db.execute("INSERT INTO windows (file, number) VALUES (?, ?)", (cursor.lastrowid, number))
-                of = partial(indexed, is_english=seems_english(body))
+                of = partial(indexed, inflected=seems_inflected(body))
                 passages = [of(passage) for passage in passages_of(body)]
                 values = row.lastrowid, of(path), of(headings), "\n".join(passages)
                 self._db.execute("INSERT INTO words (rowid, path, headings, body) VALUES (?, ?, ?, ?)", values)

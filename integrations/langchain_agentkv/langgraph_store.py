@@ -218,8 +218,8 @@ class AgentKVStore(BaseStore):
         if not self._is_current and not is_current(connection):
             remake(connection)
             warn(
-                f"the words by which the items in {self.path} are found were made by an earlier version of agentkv: they "
-                "are made again now; nothing has to be done."
+                f"the words by which the items in {self.path} are found were made by an earlier version of agentkv: "
+                "they are made again now; nothing has to be done."
             )
 
     def _result(self, connection: sqlite3.Connection, op: Op, queries: _Vectors, now: float, read: set[int]) -> Result:

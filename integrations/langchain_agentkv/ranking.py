@@ -2,9 +2,9 @@
 
 Knows two tables beside the items', ``words`` and ``vectors``, by item number. What is indexed is text at the paths of
 the store's ``fields``, or of the item's own ``index``; ``words`` keeps that text and, made of it by
-:mod:`agentkv.text`, the words by which it is found. Where they were made by an earlier version they are made again from
-the text. Not guaranteed: meaning, by BM25; nor that vectors of an earlier embedding function are comparable, unless they
-have another length, when they are left out.
+:mod:`agentkv.text`, the words by which it is found. Where they were made by an earlier version they are made again
+from the text. Not guaranteed: meaning, by BM25; nor that vectors of an earlier embedding function are comparable,
+unless they have another length, when they are left out.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from langchain_agentkv import AgentKVStore
+from langgraph.store.base import PutOp
 
 from agentkv import AgentMemory, Embedder, FakeEngine
 from agentkv.documents import Corpus
@@ -103,8 +104,7 @@ def store(paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, c
     if embedder is not None:
         index = {"dims": embedder.dimensions, "embed": lambda texts: embedder.embed(list(texts)).tolist()}
     opened = AgentKVStore(folder / "store", index=index)
-    for key, text in paragraphs.items():
-        opened.put(("manual",), key, {"text": text})
+    opened.batch([PutOp(("manual",), key, {"text": text}) for key, text in paragraphs.items()])
 
     def ask(question: str) -> str | None:
         (item,) = opened.search(("manual",), query=question, limit=1)
@@ -114,7 +114,7 @@ def store(paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, c
 
 
 def router(paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, closing: ExitStack) -> Ask:
-    """Skills whose description is the paragraph's title: by words, or as the router makes its shortlist with vectors."""
+    """Skills whose description is a paragraph's title: by words, or as the router makes its shortlist with vectors."""
     titles = {key: text.partition(".")[0] for key, text in paragraphs.items()}
     labels = {f"skill-{number:03}": key for number, key in enumerate(sorted(paragraphs))}
     candidates = {label: Candidate(titles[key], paragraphs[key]) for label, key in labels.items()}
@@ -175,14 +175,15 @@ def main(arguments: list[str]) -> None:
     digest = hashlib.sha256(data).hexdigest()
     if given.json:
         record = {"sha256": digest, "embedder": name, "rows": [{**asdict(row), "right": row.is_right} for row in rows]}
-        print(json.dumps(record, ensure_ascii=False))
+        sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
         return
-    print(f"{len(paragraphs)} paragraphs, data {digest}, embedder {name or 'none'}: right paragraph first\n")
-    print(table(languages, rows))
+    head = f"{len(paragraphs)} paragraphs, data {digest}, embedder {name or 'none'}: right paragraph first"
+    sys.stdout.write(f"{head}\n\n{table(languages, rows)}\n")
     if given.misses:
         for row in rows:
             if not row.is_right:
-                print(f"{row.arm:10}{row.question.kind:5} {row.question.text}  {row.question.right}: {row.first}")
+                asked = row.question
+                sys.stdout.write(f"{row.arm:10}{asked.kind:5} {asked.text}  {asked.right}: {row.first}\n")
 
 
 if __name__ == "__main__":

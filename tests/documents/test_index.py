@@ -45,7 +45,7 @@ def test_nothing_of_a_question_is_syntax(filled: Corpus, question: str) -> None:
 
 
 def test_terms() -> None:
-    assert match_expression("restocking fee") == '"restocking" OR "fee" OR "restocking fee"'
+    assert match_expression("the restocking fee") == '"restocking" OR "fee" OR "restocking fee"'
     assert match_expression("?") == ""
 
 

@@ -86,7 +86,10 @@ def test_finding_gives_passages_and_documents(corpus: Corpus) -> None:
     assert f"\n\n[2] {second.metadata['path']}" in message.content
     assert called(search_documents(corpus.shelf, k=2), "returns shop").content == message.content
     nothing = called(search_documents(corpus), "xylophone")
-    assert (nothing.artifact, "other words" in nothing.content) == ([], True)
+    assert nothing.artifact == []
+    assert nothing.content == "No passage of the documents has any of these words: xylophone. Try other words."
+    unsaid = called(search_documents(corpus), "?!").content
+    assert unsaid == "There is no word in the question that could be looked for. Try other words."
 
 
 def test_asking_gives_the_answer_and_what_it_rests_on(corpus: Corpus, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,29 @@ def test_an_unrelated_question_is_little_alike_to_one_line_manuals(question: str
 
 def test_grams_are_of_words_with_their_ends() -> None:
     assert grams("To, to!") == {" to": 2, "to ": 2, " to ": 2}
+
+
+@pytest.mark.parametrize(
+    ("question", "label"),
+    [
+        ("逾期违约金是多少？", "penalty"),
+        ("Prufung der MASSNAHME", "works"),
+        (unicodedata.normalize("NFD", "Prüfung"), "works"),
+        ("القسط", "rate"),
+        ("회의실은?", "room"),
+    ],
+)
+def test_lexical_similarity_is_of_words_in_any_script(question: str, label: str) -> None:
+    texts = {
+        "penalty": "逾期违约金为合同总额的百分之十。",
+        "reset": "按住电源键八秒，直到指示灯闪烁两次。",
+        "works": "Eine Maßnahme nach der Prüfung.",
+        "rate": "يجب سداد القِسْط خلال ثلاثين يوماً",
+        "room": "회의실이 넓다",
+    }
+    scores = LexicalIndex(texts).similarity(question)
+    assert max(scores, key=lambda label: scores[label]) == label
+    assert scores[label] > 0.1
 
 
 def test_the_fallback_is_a_policy() -> None:
