@@ -29,6 +29,7 @@ from langchain_agentkv import tools
 from langchain_agentkv.call_check import CallCheck
 from langchain_agentkv.errors import ContextOverflow
 from langchain_agentkv.executor import in_executor
+from langchain_agentkv.fits import misfit
 from langchain_agentkv.messages import Conversation
 from langchain_agentkv.settings import CallSettings
 from langchain_agentkv.system import system_text
@@ -92,6 +93,9 @@ class Request:
         if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
             parts.notes += [] if parts.notes or turn.finish == "length" else [_NOTHING]
             yield Placeholder(self._no_answer(turn, parts))
+        schema = tools.unchecked_schema(wanted)
+        if schema is not None and turn.finish == "stop" and not parts.called:
+            parts.notes += filter(None, [misfit(schema, turn.text)])
         notes = [*self.conversation.notes, *parts.notes]
         for note in notes:
             warn(note)
