@@ -3,10 +3,17 @@
 chat_models.py      ChatAgentKV: fields, LangChain's hooks, the way into a thread and back
 ├── settings.py     what may be set, at construction and for one call
 ├── messages.py     LangChain's messages to agentkv's
+│   ├── blocks.py   content blocks as text, or left out by name
+│   └── repeats.py  which calls have their result already
+├── counting.py     tokens of messages
 ├── tools.py        what bind_tools and response_format ask for
 ├── structured.py   answers as objects
+│   └── fits.py     whether they fit their JSON schema
 ├── turns.py        one turn in one thread: route, answer, read calls, stop when told to
-└── answers.py      what a turn gives, as LangChain's chunks
+│   ├── call_check.py   calls checked behind the grammar
+│   └── system.py   what stands in the system text
+├── answers.py      what a turn gives, as LangChain's chunks
+└── errors.py       a full window, as LangChain knows it
 middleware.py       SkillMemoryMiddleware: an agent's model calls behind the skill that the question needs
 └── manuals.py      a manual as text, for other chat models
 retriever.py        AgentKVRetriever: windows of documents for a question

@@ -191,12 +191,14 @@ class ChatAgentKV(BaseChatModel):
         return self.memory.engine.tokenize(text, special=False)
 
     def get_num_tokens_from_messages(self, messages: list[BaseMessage], tools: Sequence[Any] | None = None) -> int:
-        """Tokens of the prompt that these messages make, with the memory's prefix, tools and template, without a skill.
+        """Tokens of the prompt that these messages make: the memory's prefix, tools, template, a named skill's manual.
 
-        So it is ``input_tokens`` of an answer with ``skill=None``. Messages that are no whole conversation (a part that
-        ends with an answer, say) are counted as they would stand in one.
+        So it is the ``input_tokens`` of an answer, but for the manual that the router picks, which is not known before.
+        Messages that are no whole conversation (a part that ends with an answer, say) are counted as they would stand
+        in one. Raises UnknownSkill.
         """
-        return count_tokens(self.memory, messages, converted(tools or []))
+        skill = self.skill if isinstance(self.skill, str) else None
+        return count_tokens(self.memory, messages, converted(tools or []), skill)
 
     # --- LangChain's hooks ------------------------------------------------------------------------
 

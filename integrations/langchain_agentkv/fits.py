@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -62,16 +63,27 @@ def _validator(schema: Mapping[str, Any]) -> Validator:
     return kind(plain, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
 
 
+def misfit(schema: Mapping[str, Any], text: str) -> str:
+    """Why an answer's JSON text does not fit ``schema``; empty where it does, and where it is no JSON or no schema."""
+    try:
+        return _fault(_validator(schema), json.loads(text))
+    except (ValueError, RecursionError, UsageError):
+        return ""
+
+
 def _require(validator: Validator, value: Any) -> None:
     there(value)
+    fault = _fault(validator, value)
+    if fault:
+        raise OutputParserException(fault, llm_output=repr(value))
+
+
+def _fault(validator: Validator, value: Any) -> str:
     try:
         fault = best_match(validator.iter_errors(value))
     except Unresolvable as error:
         raise UsageError(f"the schema refers to something that is not in it: {error}") from error
-    if fault is not None:
-        raise OutputParserException(
-            f"the answer does not fit the schema, at {fault.json_path}: {fault.message}", llm_output=repr(value)
-        )
+    return "" if fault is None else f"the answer does not fit the schema, at {fault.json_path}: {fault.message}"
 
 
 def _with_nulls(schema: Any) -> Any:

@@ -3,7 +3,7 @@
 A small model that does not see what to do with a result calls for it once more. A call is a repetition if it was made
 in the step right before with the same arguments, or if it was made twice since the user's last message and gave the
 same result both times. What follows another call may give another result (a file is read, edited, read again), and a
-call that failed may be tried again.
+call that failed may be tried again, once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def repeats(messages: Sequence[BaseMessage]) -> Repeats:
         elif isinstance(message, ToolMessage):
             last = text_of(message.content)[0]
             called = _called(message, step)
-            if called is not None and message.status != "error":
-                done.add(called)
+            if called is not None:
                 results.setdefault(called, []).append(last)
+                done |= set() if message.status == "error" else {called}
     stuck = {called for called, texts in results.items() if len(texts) > 1 and texts[-1] == texts[-2]}
     return Repeats(frozenset(done | stuck), last)
 

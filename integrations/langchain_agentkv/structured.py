@@ -25,6 +25,7 @@ from agentkv.engine.unexpressed import unexpressed
 from agentkv.errors import UsageError
 from agentkv.notices import warn
 from langchain_agentkv.fits import at_the_end, fitting, there
+from langchain_agentkv.tools import CHECKED
 
 if TYPE_CHECKING:
     from langchain_agentkv.chat_models import ChatAgentKV
@@ -72,7 +73,8 @@ def _json_schema(schema: Schema) -> dict[str, Any]:
 def _format(method: str, schema: dict[str, Any]) -> dict[str, Any]:
     if method == "json_mode":
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": {"name": schema.get("title", "answer"), "schema": schema}}
+    inner = {"name": schema.get("title", "answer"), "schema": schema, CHECKED: True}
+    return {"type": "json_schema", "json_schema": inner}
 
 
 def _is_model(schema: Schema) -> bool:

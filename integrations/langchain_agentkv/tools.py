@@ -28,6 +28,8 @@ AnyTool = dict[str, Any] | type | Callable[..., Any] | BaseTool
 
 _AUTO, _ANY, _NO = "auto", "any", "none"
 _ANY_OBJECT = {"type": "object"}
+CHECKED = "agentkv_checked"
+"""In a response format: whoever made it checks the answers himself."""
 
 
 def converted(tools: Sequence[AnyTool]) -> list[dict[str, Any]]:
@@ -130,6 +132,13 @@ def answer_schema(settings: CallSettings) -> Mapping[str, Any] | None:
     raise UsageError(
         f"response_format {given!r:.80} is none of text, json_object and json_schema (with a schema under json_schema)"
     )
+
+
+def unchecked_schema(settings: CallSettings) -> Mapping[str, Any] | None:
+    """The JSON schema of an answer that nobody else is known to check it by."""
+    given = settings.response_format or {}
+    inner = given.get("json_schema")
+    return None if not isinstance(inner, dict) or inner.get(CHECKED) else answer_schema(settings)
 
 
 def answer_teaching(settings: CallSettings) -> str:

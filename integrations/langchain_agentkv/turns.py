@@ -29,11 +29,15 @@ from langchain_agentkv import tools
 from langchain_agentkv.call_check import CallCheck
 from langchain_agentkv.errors import ContextOverflow
 from langchain_agentkv.executor import in_executor
+from langchain_agentkv.fits import misfit
 from langchain_agentkv.messages import Conversation
 from langchain_agentkv.settings import CallSettings
 from langchain_agentkv.system import system_text
 
 _NOTHING = "the model gave neither text nor a call; the answer's text in brackets is not its own: ask in other words"
+
+_LONGEST_RESULT = 500
+"""Characters of a tool's result that stand in for an answer."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class Request:
         if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
             parts.notes += [] if parts.notes or turn.finish == "length" else [_NOTHING]
             yield Placeholder(self._no_answer(turn, parts))
+        schema = tools.unchecked_schema(wanted)
+        if schema is not None and turn.finish == "stop" and not parts.called:
+            parts.notes += filter(None, [misfit(schema, turn.text)])
         notes = [*self.conversation.notes, *parts.notes]
         for note in notes:
             warn(note)
@@ -133,7 +140,10 @@ class Request:
             call = f"the call of {parts.broken.name!r}" if parts.broken.name else "a call"
             return f"[no answer: {parts.fault or f'{call} {cut}'}]"
         result = self.conversation.repeats.result
-        return "[no answer in words]" if result is None else f"[no answer in words; the last result was: {result}]"
+        if result is None:
+            return "[no answer in words]"
+        shown = result if len(result) <= _LONGEST_RESULT else f"{result[:_LONGEST_RESULT]} …"
+        return f"[no answer in words; the last result was: {shown}]"
 
     @property
     def _keep(self) -> bool:
@@ -271,8 +281,8 @@ class _Parts:
 
 def _joined(first: Turn, again: Turn) -> Turn:
     """The record of an answer that took two: what was read is that of the second, what was said of both."""
-    ms = {name: getattr(first.ms, name) + getattr(again.ms, name) for name in Timings.model_fields}
+    ms = {name: getattr(first.ms, name) + getattr(again.ms, name) for name in Timings.model_fields if name != "route"}
     generated = first.tokens.generated + again.tokens.generated
     tokens = again.tokens.model_copy(update={"generated": generated})
     notes = tuple(dict.fromkeys((*first.notes, *again.notes)))
-    return again.model_copy(update={"tokens": tokens, "ms": Timings(**ms), "notes": notes})
+    return again.model_copy(update={"tokens": tokens, "ms": Timings(route=first.ms.route, **ms), "notes": notes})

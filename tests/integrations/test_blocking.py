@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,7 @@ def corpus(tmp_path: Path, memory: AgentMemory) -> Corpus:
 @pytest.fixture(autouse=True)
 def watched(middleware: SkillMemoryMiddleware[Any, Any], corpus: Corpus) -> Iterator[BlockBuster]:
     """Once everything is made, whatever blocks the loop raises."""
+    gc.collect()  # stores of other tests write down their uses when they are collected
     with blockbuster_ctx() as watching:
         yield watching
 

@@ -131,6 +131,8 @@ READ, EDIT = ("read", {"path": "a", "n": 1}), ("edit", {"path": "a"})
         ([], []),
         ([(*READ, "x")], [READ]),
         ([(*READ, "x", "error")], []),
+        ([(*READ, "x", "error"), (*READ, "x", "error")], [READ]),
+        ([(*READ, "x", "error"), (*READ, "y", "error")], []),
         ([(*READ, "x"), (*EDIT, "ok")], [EDIT]),
         ([(*READ, "x"), (*EDIT, "ok"), (*READ, "y"), (*EDIT, "ok again")], [EDIT]),
         ([(*READ, "x"), (*EDIT, "ok"), (*READ, "x"), (*EDIT, "done")], [EDIT, READ]),

@@ -245,3 +245,19 @@ def test_an_agent_answers_in_the_form_that_it_was_given(chat: ChatAgentKV, engin
     engine.says = said(chat, "json_schema", VALUE)
     state = create_agent(chat, [], response_format=Joke).invoke({"messages": [("user", "A joke.")]})
     assert state["structured_response"] == Joke(**VALUE)
+
+
+def test_an_agent_whose_answer_does_not_fit_says_so(chat: ChatAgentKV, engine: Speaking) -> None:
+    """LangChain gives an answer by a JSON schema on as it is: with a word of warning."""
+    from langchain.agents import create_agent
+
+    agent = create_agent(chat, [], response_format=PAIR)
+    engine.says = '{"a": 10}'
+    assert agent.invoke({"messages": [("user", "?")]})["structured_response"] == {"a": 10}
+    engine.says = '{"a": 123}'
+    with pytest.warns(AgentKVWarning, match=r"does not fit the schema, at \$\.a: 123 is greater"):
+        state = agent.invoke({"messages": [("user", "?")]})
+    (note,) = state["messages"][-1].response_metadata["agentkv"]["notes"]
+    assert note.endswith("123 is greater than the maximum of 10")
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}
+    assert chat.invoke("?", response_format=form).text == engine.says

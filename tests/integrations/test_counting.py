@@ -35,10 +35,15 @@ def test_token_ids_are_the_engines(chat: ChatAgentKV, memory: AgentMemory) -> No
 
 
 @pytest.mark.parametrize("stop", [2, 4])
-def test_messages_count_what_asking_them_reads(chat: ChatAgentKV, stop: int) -> None:
-    answer = chat.invoke(SAID[:stop], skill=None)
+@pytest.mark.parametrize("skill", [None, "north"])
+def test_messages_count_what_asking_them_reads(memory: AgentMemory, skill: str | None, stop: int) -> None:
+    chat = ChatAgentKV(memory=memory, skill=skill)
+    answer = chat.invoke(SAID[:stop])
     assert answer.usage_metadata is not None
     assert chat.get_num_tokens_from_messages(SAID[:stop]) == answer.usage_metadata["input_tokens"]
+    routed = ChatAgentKV(memory=memory)
+    manual = 0 if skill is None else len(memory.routing.manifest(skill).tokens)
+    assert chat.get_num_tokens_from_messages(SAID[:stop]) == routed.get_num_tokens_from_messages(SAID[:stop]) + manual
 
 
 def test_tools_count_too(chat: ChatAgentKV, memory: AgentMemory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,7 +20,7 @@ from langchain_agentkv.byte_store import after_all
 from langchain_core.stores import BaseStore
 from langchain_tests.integration_tests import BaseStoreAsyncTests, BaseStoreSyncTests
 
-from agentkv import BlockStore
+from agentkv import AgentKVWarning, BlockStore
 from agentkv.errors import CorruptDatabase, StoreFormatError, StoreReadError, StoreUnusable, UsageError
 from agentkv.store.findings import Kind
 
@@ -210,7 +211,13 @@ def test_links_other_versions_and_removed_stores_are_refused(store: AgentKVByteS
     with pytest.raises(StoreReadError):
         store.mset([("a", b"b")])
     store.path.parent.unlink()
-    (tmp_path / "store" / "agentkv-store.json").unlink()
+    shutil.rmtree(tmp_path / "store")
+    with pytest.warns(AgentKVWarning, match="was removed while it was open; it was made again"):
+        store.mset([("a", b"b")])
+    assert store.mget(["a"]) == [b"b"]
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "letter.txt").write_text("x")
     with pytest.raises(StoreUnusable):
         store.mset([("a", b"b")])
     (tmp_path / "mine").mkdir()
