@@ -121,6 +121,7 @@ def test_what_is_not_shown_is_not_read(html: str, text: str) -> None:
         '<div id="nav-path" class="navpath"><ul><li>Prev</ul></div>',
         '<ol class="breadcrumb"><li>Home<li>Prev</ol>',
         "<footer>Prev</footer>",
+        '<a class="skip-main-content" href="#main">Skip to the text</a>',
     ],
 )
 def test_what_leads_to_other_pages_is_not_read(navigation: str) -> None:
