@@ -105,7 +105,9 @@ _PIECE = regex.compile(
     regex.V1,
 )
 _CHARACTER = regex.compile(r".\p{M}*+")
-_PARTICLES = frozenset("은는이가을를에의도로만와과나") | set(["에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"])
+_PARTICLES = frozenset("은는이가을를에의도로만와과나") | set(
+    ["에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"]
+)
 
 
 def stream(text: str) -> list[str]:

@@ -1,7 +1,9 @@
 """Documents far past the context window: windows on disk, found, grafted, cited.
 
-source.py     bytes to text, each character with its byte           html.py      the readable text of HTML
-outline.py    headings and places to cut                            readable.py  what the model reads of a file
+source.py     bytes to text, each character with its byte           html*.py     the readable text of HTML
+charset.py    in which encoding a file is                           formats.py   what is no text, by its name
+outline.py    headings and places to cut                            tables.py    the names of a table's columns
+readable.py   what the model reads of a file                        errors.py    leaves of this room
 split.py      windows of at most so many tokens                     gather.py    which files some paths mean
 records.py    corpora, files, windows, as they are kept             shelf.py     where they are kept; no model
 index.py      full-text search, rebuildable                         meaning.py   the same by an embedder's vectors
@@ -14,7 +16,7 @@ elsewhere.py  corpora of other engines                              again.py    
 
 from __future__ import annotations
 
-from agentkv.documents.adding import Plan, Report
+from agentkv.documents.adding import Forecast, Plan, Report
 from agentkv.documents.again import deposit_again
 from agentkv.documents.answer import Evidence, Reply
 from agentkv.documents.corpus import Corpus, embed, find
@@ -24,6 +26,7 @@ from agentkv.documents.shelf import Shelf, find_shelf, shelves
 __all__ = [
     "Corpus",
     "Evidence",
+    "Forecast",
     "Hit",
     "Plan",
     "Reply",

@@ -23,7 +23,7 @@ _NAVIGATION = frozenset({"nav", "footer"})
 _ROLES = frozenset({"navigation", "search", "contentinfo", "banner", "menubar", "directory"})
 _CLASSES = frozenset(
     {"navheader", "navfooter", "nav-panel", "navpath", "nav-path", "breadcrumb", "breadcrumbs", "navbar", "topnav"}
-    | {"bottomnav", "subnav", "sphinxsidebar", "pagination", "skip-link", "skiplink"}
+    | {"bottomnav", "subnav", "sphinxsidebar", "pagination"}
 )
 _NEVER = frozenset({"html", "body", "main"})
 _INVISIBLE = re.compile(
@@ -63,6 +63,8 @@ def is_left_out(tag: str, attributes: Attributes) -> bool:
     classes = (attributes.get("class") or "").casefold()
     if _ANCHOR.search(classes):
         return tag in {"a", "span"}
+    if tag == "a" and classes.startswith("skip"):  # to the text, past the navigation
+        return True
     if tag in _NEVER:
         return False
     role = (attributes.get("role") or "").strip().casefold()

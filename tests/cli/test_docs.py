@@ -46,7 +46,10 @@ def test_add_shows_a_plan_then_works_then_has_nothing_to_do(run: Run, folder: Pa
 
 def test_a_dry_run_estimates_and_changes_nothing(run: Run, folder: Path, store: Path) -> None:
     (folder / "long.txt").write_text("Words about rivers. " * 100)
-    assert run("docs", "add", folder, "--dry-run").exit_code != 0
+    new = record(run("docs", "add", folder, "--tokens", 128, "--overlap", 0, "--dry-run", "--json"))
+    assert (new["dry_run"], len(new["new"]), new["stored"], Path(new["store"])) == (True, 3, 0, store)
+    assert new["estimate"]["seconds"] > 0
+    assert "nothing was changed" in run("docs", "add", folder, "--dry-run").stdout
     assert not store.exists()
     run("docs", "add", folder / "guide.md")
     result = record(run("docs", "add", folder, "--tokens", 128, "--overlap", 0, "--dry-run", "--json"))
@@ -122,6 +125,102 @@ def test_list_and_status(added: Run, folder: Path) -> None:
     shown = added("docs", "status").stdout
     assert "changed" in shown
     assert "run `agentkv docs add`" in shown
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """A folder that takes long to read."""
+    (folder / "long.txt").write_text("".join(f"River {n} has {n} bridges. " for n in range(250)))
+    monkeypatch.setattr("agentkv.documents.adding._MUCH_SECONDS", 0.0)
+    return folder
+
+
+def test_reading_that_takes_long_is_done_only_when_it_is_agreed_to(run: Run, slow: Path, store: Path) -> None:
+    small = ("--tokens", 128, "--overlap", 0)
+    refused = run("docs", "add", slow, *small, "--eager", "--json")
+    error = error_of(refused)
+    assert (error["exit_code"], error["type"]) == (84, "ReadingNotConfirmed")
+    assert "--yes" in error["message"]
+    assert record(run("docs", "list", "--json"))["corpora"] == []
+    default = run("docs", "add", slow, *small)
+    assert "so they are only indexed" in default.stderr
+    (corpus,) = record(run("docs", "list", "--json"))["corpora"]
+    assert (corpus["keep"], corpus["stored"]) == ("lazy", 0)
+    agreed = record(run("docs", "add", slow, *small, "--eager", "--yes", "--json"))
+    assert agreed["stored"] == agreed["corpus_windows"] > 40
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_on_a_terminal_it_is_asked(run: Run, slow: Path, monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return answer
+
+    monkeypatch.setattr("agentkv.cli.docs.add.typer.confirm", confirm)
+    monkeypatch.setattr("agentkv.cli.docs.add._is_terminal", lambda: True)
+    result = run("docs", "add", slow, "--tokens", 128, "--overlap", 0, "--eager")
+    assert "Go on?" in asked[0]
+    assert result.exit_code == (0 if answer else 84)
+
+
+def test_an_encoding_that_is_a_guess_is_told_and_listed(run: Run, folder: Path) -> None:
+    text = "Договор вступает в силу с момента подписания. Неустойка составляет десять процентов.\n"
+    (folder / "terms.txt").write_bytes(text.encode("koi8_r"))
+    result = run("docs", "add", folder, "--lazy")
+    assert "the encoding of a file is a guess: docs/terms.txt (koi8_r)" in result.stderr.replace("\n", " ")
+    assert "koi8_r ?" in run("docs", "status").stdout
+    assert "--encoding NAME" in run("docs", "status").stdout
+    assert "десять" in record(run("docs", "find", "Неустойка", "--json"))["hits"][0]["text"]
+    again = record(run("docs", "add", folder / "terms.txt", "--encoding", "cp1251", "--json"))
+    assert (again["changed"], again["guessed"]) == (["docs/terms.txt"], [])
+    (listed,) = [d for d in record(run("docs", "status", "--json"))["documents"] if d["path"] == "docs/terms.txt"]
+    assert (listed["encoding"], listed["encoding_by"]) == ("cp1251", "given")
+    assert run("docs", "add", folder, "--encoding", "nonsense").exit_code == 2
+
+
+def test_a_format_that_is_not_read_is_refused_by_name(run: Run, folder: Path) -> None:
+    (folder / "warranty.pdf").write_bytes(b"%PDF-1.4\n1 0 obj\nendobj\n%%EOF\n")
+    error = error_of(run("docs", "add", folder / "warranty.pdf", "--json"))
+    assert error["exit_code"] == 80
+    assert "it is a PDF" in error["message"]
+    assert "pdftotext" in error["message"]
+
+
+def test_a_file_that_is_gone_is_retired_by_its_own_path(added: Run, folder: Path) -> None:
+    (folder / "guide.md").unlink()
+    assert record(added("docs", "add", folder / "guide.md", "--json"))["removed"] == ["docs/guide.md"]
+    assert added("docs", "add", folder / "guide.md").exit_code == 2
+
+
+def test_asking_about_a_file_that_has_changed(added: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = "How long are returns accepted?"
+    (folder / "guide.md").write_text(GUIDE.replace("7 days", "30 days"))
+    old = added("docs", "ask", question, "-k", 1)
+    assert "docs/guide.md has changed since it was added" in old.stderr.replace("\n", " ")
+    assert "7 days" in old.stdout
+    assert "quoted from the version that was added" in old.stdout
+    told = record(added("docs", "ask", question, "-k", 1, "--json"))
+    assert told["moved_on"] == ["docs/guide.md"]
+    assert (told["evidence"]["verified"], told["evidence"]["origin"]) == (False, "changed")
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return True
+
+    monkeypatch.setattr("agentkv.cli.docs.ask.typer.confirm", confirm)
+    monkeypatch.setattr("agentkv.cli.docs.ask._is_terminal", lambda: True)
+    assert "7 days" in added("docs", "ask", question, "-k", 1, "--no-refresh").stdout
+    assert asked == []
+    new = added("docs", "ask", question, "-k", 1)
+    assert asked == ["Read docs/guide.md anew and ask again?"]
+    assert "30 days" in new.stdout
+    (folder / "guide.md").write_text(GUIDE.replace("7 days", "60 days"))
+    flag = record(added("docs", "ask", question, "-k", 1, "--refresh", "--json"))
+    assert "60 days" in flag["evidence"]["quote"]
+    assert (flag["evidence"]["verified"], flag["moved_on"]) == (True, [])
 
 
 def test_find(added: Run) -> None:

@@ -9,24 +9,33 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentkv import AgentMemory, BlockStore, Cancellation, Exactness, FakeEngine
+from agentkv import AgentKVWarning, AgentMemory, BlockStore, Cancellation, Exactness, FakeEngine
 from agentkv.documents import Corpus, find, find_shelf, shelves
+from agentkv.documents.adding import Forecast
+from agentkv.documents.index import digest_of
+from agentkv.documents.readable import readable
+from agentkv.documents.records import DOCUMENT_MAGIC, decode_document
 from agentkv.errors import (
     Cancelled,
     InexactBlock,
     InvalidDocument,
     OverBudget,
+    StaleDocument,
     UnknownCorpus,
     UsageError,
     WindowOverflow,
 )
+from agentkv.hashing import canonical_json
 from agentkv.store import corpora
 from agentkv.store.budget import stored_bytes
+from agentkv.store.format import Malformed, seal
+from tests.benchmarks.adding import ratios, seconds
 
 from .conftest import GUIDE
 
@@ -353,3 +362,155 @@ def test_an_answer_does_not_need_a_window_kept(tmp_path: Path, folder: Path) -> 
         roomy.add([folder])
         (kept,) = roomy.ask("pump litres", k=1).attempts
         assert (kept.answer, kept.confidence) == (attempt.answer, attempt.confidence)
+
+
+# --- files that moved, went, or are read otherwise --------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [("folder", "file"), ("file", "folder")])
+@pytest.mark.parametrize("again", ["folder", "file"])
+def test_a_file_added_by_two_paths_goes_when_it_is_deleted(
+    corpus: Corpus, folder: Path, order: tuple[str, ...], again: str
+) -> None:
+    paths = {"folder": folder, "file": folder / "guide.md"}
+    for name in order:
+        corpus.add([paths[name]])
+    assert [d.path for d in corpus.shelf.all().values() if "guide" in d.path] == ["docs/guide.md"]
+    (folder / "guide.md").unlink()
+    report = corpus.add([paths[again]])
+    assert [record.path for record in report.plan.removed.values()] == ["docs/guide.md"]
+    assert report.retired_blocks > 0
+    assert corpus.find("restocking fee") == []
+    with pytest.raises(UsageError, match="no file or folder"):
+        corpus.add([folder / "guide.md"])
+
+
+def test_a_file_of_an_old_store_recorded_by_its_own_path_goes_with_its_folder(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder / "guide.md"])
+    assert [record.root for record in corpus.shelf.all().values()] == [str(folder / "guide.md")]
+    (folder / "guide.md").unlink()
+    assert [record.path for record in corpus.add([folder]).plan.removed.values()] == ["guide.md"]
+
+
+def test_a_known_file_that_is_named_by_itself_is_neither_cut_nor_read_again(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    before = contents(corpus.memory.store.root)
+    report = corpus.add([folder / "guide.md"])
+    assert (report.plan.planned, report.read) == ((), 0)
+    assert contents(corpus.memory.store.root) == before
+
+
+def test_what_an_earlier_version_read_otherwise_is_cut_anew(
+    corpus: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentkv.documents.adding.VERSION", 1)
+    corpus.add([folder])
+    monkeypatch.undo()
+    report = corpus.add([folder])
+    assert {item.change for item in report.plan.planned} == {"reread"}
+    assert report.read == 0  # whose windows are the same are there
+    assert corpus.add([folder]).plan.planned == ()
+
+
+def stale_window(corpus: Corpus, path: str) -> None:
+    """Have the windows of a file recorded as those of another reading."""
+    for key, record in corpus.shelf.all().items():
+        if record.path == path:
+            windows = tuple(w.model_copy(update={"block_id": f"{n:064x}"}) for n, w in enumerate(record.windows))
+            data = corpus.shelf.sources.read(record.sha256)
+            assert data is not None
+            corpus.shelf.put(key, record.model_copy(update={"windows": windows, "reader": 1}), data)
+
+
+def test_a_stale_window_is_passed_over_with_a_note_and_adding_again_mends_it(corpus: Corpus, folder: Path) -> None:
+    (folder / "other.md").write_text("# Other shop\n\nReturns are accepted for 9 days.\n")
+    corpus.add([folder])
+    stale_window(corpus, "docs/guide.md")
+    with pytest.warns(AgentKVWarning, match=r"a window was passed over: docs/guide\.md: .* add"):
+        reply = corpus.ask("returns accepted", k=4, votes=True)
+    assert [attempt.hit.path for attempt in reply.attempts] == ["docs/other.md"]
+    assert "docs/guide.md" in reply.notes[0]
+    with pytest.warns(AgentKVWarning, match="a window was passed over"):
+        ranked = corpus.find("returns accepted", k=4, rerank_from=4)
+    assert [hit.path for hit in ranked] == ["docs/other.md"]
+    with pytest.raises(StaleDocument, match="docs add"):
+        corpus.ask("restocking fee of an opened reader", k=1)
+    corpus.add([folder])
+    reply = corpus.ask("returns accepted", k=4, votes=True)
+    assert {attempt.hit.path for attempt in reply.attempts} >= {"docs/other.md", "docs/guide.md"}
+    assert reply.notes == ()
+
+
+def test_a_source_that_is_gone_leaves_the_other_windows(corpus: Corpus, folder: Path) -> None:
+    (folder / "other.md").write_text("# Other shop\n\nReturns are accepted for 9 days.\n")
+    corpus.add([folder])
+    corpus.find("returns")
+    (record,) = [record for record in corpus.shelf.all().values() if record.path == "docs/guide.md"]
+    corpus.shelf.sources.remove(record.sha256)
+    fresh = Corpus(corpus.memory)
+    with pytest.warns(AgentKVWarning, match="its kept source is gone"):
+        assert [hit.path for hit in fresh.find("returns accepted")] == ["docs/other.md"]
+
+
+def test_records_of_earlier_versions_are_read(corpus: Corpus, folder: Path) -> None:
+    corpus.add([folder])
+    for key, record in corpus.shelf.all().items():
+        body = record.model_dump(mode="json", exclude={"encoding_by", "reader", "columns"})
+        for window in body["windows"]:
+            del window["columns"]
+        old = decode_document(seal(DOCUMENT_MAGIC, canonical_json(body)), key)
+        assert (old.encoding_by, old.reader, old.columns) == ("known", 1, ())
+        assert old.windows == record.windows
+        assert digest_of(old) == digest_of(record)  # so that no index of it is made anew
+        with pytest.raises(Malformed, match="canonical"):
+            decode_document(seal(DOCUMENT_MAGIC, b" " + canonical_json(body)), key)
+
+
+# --- what reading takes -----------------------------------------------------------------------------
+
+
+def test_a_new_corpus_is_lazy_where_reading_would_take_long(
+    memory: AgentMemory, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "long.txt").write_text("".join(f"River {n} has {n} bridges. " for n in range(250)))
+    monkeypatch.setattr("agentkv.documents.adding._MUCH_SECONDS", 0.0)
+    corpus = Corpus(memory, window=160, overlap=0)
+    with pytest.warns(AgentKVWarning, match=r"so they are only indexed.*keep='eager'"):
+        report = corpus.add([folder])
+    assert (report.read, corpus.record.keep, Corpus(memory).record.keep) == (0, "lazy", "lazy")
+    assert corpus.ask("restocking fee", k=1).attempts[0].read_now
+    asked = Corpus(memory, "asked for", window=160, overlap=0, keep="eager")
+    assert asked.add([folder]).read > 30
+    assert asked.record.keep == "eager"
+
+
+@pytest.mark.parametrize(("seconds", "n_bytes", "much"), [(59, 9e8, False), (61, 1, True), (1, 1.1e9, True)])
+def test_what_is_much(seconds: float, n_bytes: float, much: bool) -> None:
+    assert Forecast(seconds, n_bytes).is_much is much
+
+
+# --- size -------------------------------------------------------------------------------------------
+
+
+def test_looking_for_a_place_copies_no_array() -> None:
+    text = "".join(f"## Section {n}\n\nWords and more words.\n\n" for n in range(40_000))
+    document = readable(Path("a.md"), text.encode(), "markdown")
+    document.trail(0)
+    tracemalloc.start()
+    for number in range(200):
+        start, stop = document.byte_range(7_000 * number, 7_000 * number + 900)
+        assert document.characters(start, stop) == (7_000 * number, 7_000 * number + 900)
+        assert len(document.trail(7_000 * number)) == 1
+        assert len(document.headings_within(7_000 * number, 7_000 * number + 900)) > 20
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000 < document.starts.nbytes
+    begun = time.process_time()
+    for _ in range(2_000):
+        document.trail(len(text) - 1)
+    assert time.process_time() - begun < 2  # walking 40,000 headings each time takes a minute
+
+
+def test_adding_is_linear() -> None:
+    times = {size: min(seconds("markdown", size) for _ in range(2)) for size in (0.25, 1.0)}
+    assert ratios(times)[1.0] < 2.5  # 4 if it were quadratic

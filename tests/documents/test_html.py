@@ -121,6 +121,7 @@ def test_what_is_not_shown_is_not_read(html: str, text: str) -> None:
         '<div id="nav-path" class="navpath"><ul><li>Prev</ul></div>',
         '<ol class="breadcrumb"><li>Home<li>Prev</ol>',
         "<footer>Prev</footer>",
+        '<a class="skip-main-content" href="#main">Skip to the text</a>',
     ],
 )
 def test_what_leads_to_other_pages_is_not_read(navigation: str) -> None:
@@ -157,8 +158,8 @@ def test_an_image_s_words_stand_in_the_source() -> None:
     assert html.encode()[document.starts[document.text.index("&")] :].startswith(b"&amp;")
 
 
-PIECES = ("<li>", "a", "&NotEqualTilde;", " &nbsp;", "<h2>T", "<td>", "<tr>", "<table>", "</table>", "&fjlig;", "é", "\n",
-          "<p>", "b. ", '<img alt="x y">', "<td rowspan=2>", "<br>", "<td><p>", "</ul>", "&#x41;")  # fmt: skip
+PIECES = ("<li>", "a", "&NotEqualTilde;", " &nbsp;", "<h2>T", "<td>", "<tr>", "<table>", "</table>", "&fjlig;", "é",
+          "\n", "<p>", "b. ", '<img alt="x y">', "<td rowspan=2>", "<br>", "<td><p>", "</ul>", "&#x41;")  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
@@ -179,9 +180,8 @@ def test_a_piece_begins_with_the_first_character_of_its_byte(parts: list[str], w
 
 @pytest.mark.parametrize(("window", "overlap"), [(128, 32), (160, 24), (96, 24)])
 def test_every_window_of_html_can_be_asked(tmp_path: Path, window: int, overlap: int) -> None:
-    terms = "".join(
-        f"<dt>--option{n}&#8288;&hellip;<dd>What&nbsp;it does&mdash;n{n}<li>item<h3>H{n}</h3>" for n in range(90)
-    )
+    part = "<dt>--option{}&#8288;&hellip;<dd>What&nbsp;it does&mdash;<li>item<h3>H{}</h3>"
+    terms = "".join(part.format(n, n) for n in range(90))
     (tmp_path / "manual.html").write_text(f"<dl>{terms}</dl><table><tr><th>A<th>B{'<tr><td>1<td>x&amp;y' * 90}</table>")
     with AgentMemory(tmp_path / "store", FakeEngine(window=2048)) as memory:
         corpus = Corpus(memory, window=window, overlap=overlap, keep="lazy")

@@ -166,8 +166,12 @@ def _agreed(cost: str) -> None:
     from agentkv.documents.errors import ReadingNotConfirmed
 
     question = f"Reading every window now would take {cost}. Go on?"
-    if not (sys.stdin.isatty() and typer.confirm(question, default=False, err=True)):
+    if not (_is_terminal() and typer.confirm(question, default=False, err=True)):
         raise ReadingNotConfirmed(cost)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _carry_out(corpus: CorpusOf, plan: Plan, cancellation: Cancellation) -> Report:

@@ -99,9 +99,12 @@ def ask(
 
 def _wants_them_read(moved_on: Sequence[str]) -> bool:
     """Whether changed files are to be read anew: asked where there is a terminal."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    return typer.confirm(f"Read {', '.join(moved_on)} anew and ask again?", default=True, err=True)
+    question = f"Read {', '.join(moved_on)} anew and ask again?"
+    return _is_terminal() and typer.confirm(question, default=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _record(corpus: str, reply: Reply) -> dict[str, Any]:
