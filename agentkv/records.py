@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field
 
 from agentkv.hashing import tagged_digest
 
@@ -276,14 +276,11 @@ class StoreSettings(Record):
     ``engine``: with which engine it is opened; without a choice it is not written, so older files are what they were.
     """
 
+    added = frozenset({"engine"})
+
     format: Literal[1] = 1
     budget_bytes: Count | None = None
     engine: EngineChoice | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_none(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        return {key: value for key, value in written.items() if key != "engine" or value is not None}
 
 
 class ModelName(Record):
