@@ -132,7 +132,12 @@ class Bounded:
         with self.files.lock.alone():
             if dry_run:
                 return budgets.plan(self.files, self._uses, budget, on_error=self._pass_over)
-            return self._make_room(budget, [])[0]
+            refused: list[StoreError] = []
+            eviction = self._make_room(budget, [], refused)[0]
+            if refused and not eviction.victims:
+                raise refused[0]
+            self._tell_refused(refused)
+            return eviction
 
     def _keep_to_budget(self, block_ids: Sequence[str], created: bool) -> None:
         """Make room for blocks just committed, or raise OverBudget with nothing gone; the caller takes them back.
@@ -144,12 +149,14 @@ class Bounded:
             if budget is None or budgets.stored_bytes(self.files) <= budget:
                 return
             with self.files.lock.alone():
+                refused: list[StoreError] = []
                 if self._held is None:
-                    budgets.sweep_unneeded(self.files, self._cannot_remove)
+                    budgets.sweep_unneeded(self.files, refused.append)
                 eviction, stuck = self._plan(budget, block_ids), set[str]()
                 if eviction.fits or not created:
                     if self._held is None:
-                        eviction, stuck = self._make_room(budget, block_ids)
+                        eviction, stuck = self._make_room(budget, block_ids, refused)
+                        self._tell_refused(refused)
                     if eviction.fits or not created:
                         return
                 without = self._plan(budget, sorted(stuck))
@@ -158,27 +165,28 @@ class Bounded:
             return
         raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
 
-    def _cannot_remove(self, error: StoreError) -> None:
-        self.tell_once(error, "It cannot be removed, so others go for the budget in its place; check its permissions.")
+    def _tell_refused(self, errors: Iterable[StoreError]) -> None:
+        for error in errors:
+            self.tell_once(error, "It cannot be removed, so others go for the budget in its place; check permissions.")
 
     def _plan(self, budget: int, protected: Sequence[str]) -> Eviction:
         swept = self._held is None and self.files.lock.is_alone
         return budgets.plan(self.files, self._uses, budget, protected, swept=swept, on_error=self._pass_over)
 
-    def _make_room(self, budget: int, protected: Sequence[str]) -> tuple[Eviction, set[str]]:
-        """Evict until the budget holds, passing over what cannot be removed; what went, and which cannot go."""
-        budgets.sweep_unneeded(self.files, self._cannot_remove)
+    def _make_room(self, budget: int, protected: Sequence[str], refused: list[StoreError]) -> tuple[Eviction, set[str]]:
+        """Evict until the budget holds; what went, and which cannot be removed, with the errors in ``refused``."""
+        budgets.sweep_unneeded(self.files, refused.append)
         stuck, gone, stored = set[str](), list[Victim](), None
         while True:
             eviction = self._plan(budget, [*protected, *stuck])
             stored = eviction.stored if stored is None else stored
             if not eviction.victims:
                 break
-            refused = budgets.evict(self.files, self._uses, eviction, self._cannot_remove)
-            went = [victim for victim in eviction.victims if victim.block_id not in refused]
+            left = budgets.evict(self.files, self._uses, eviction, refused.append)
+            went = [victim for victim in eviction.victims if victim.block_id not in left]
             for victim in went:
                 self.cache.drop(victim.block_id)
-            gone, stuck = gone + went, stuck | refused
+            gone, stuck = gone + went, stuck | left
         self.evicted += gone
         return Eviction(tuple(gone), stored, budget, eviction.kept), stuck
 

@@ -62,7 +62,7 @@ def test_a_file_under_another_name_is_refused(target: tuple[Path, Callable[[], o
     shutil.copy(path, moved)
     store = BlockStore(path.parents[2] if "manifests" in path.parts else path.parents[1])
     with pytest.raises(StoreError):
-        store.names() if path.parent.name == "names" else store.manifest(other)
+        store.files.names.read(other) if path.parent.name == "names" else store.manifest(other)
     assert read() is not None
 
 
