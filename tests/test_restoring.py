@@ -184,6 +184,25 @@ def test_what_the_system_will_not_read_is_read_from_the_text(
     assert memory.store.check().damage == ()
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("calls", [("open",), ("open", "scandir")])
+@pytest.mark.filterwarnings("ignore::agentkv.notices.AgentKVWarning")
+def test_with_nothing_of_the_store_to_be_read_what_was_read_before_is_used(
+    root: Path, tmp_path: Path, number: int, calls: tuple[str, ...]
+) -> None:
+    right = whole(root, tmp_path)
+    memory = AgentMemory(root, FakeEngine(replies=reply))
+    assert memory.ask(ASKED).decision.pick == "returns"
+    memory.ask(ASKED, skill="returns")
+    with refused(number, "/store/", calls=calls) as seen:
+        turn, routed = memory.ask(ASKED, skill="returns"), memory.ask(ASKED)
+    assert seen
+    assert (turn.text, turn.logits_sha256, turn.tokens.restored) == (right.text, right.logits_sha256, 0)
+    assert turn.notes
+    assert (routed.decision.pick, routed.text) == ("returns", "7 days")
+    assert memory.ask(ASKED, skill="returns").tokens == right.tokens
+
+
 @pytest.mark.parametrize("error", [InvalidState("its layout is another"), NativeRefusal("llama_set", "0 bytes")])
 @pytest.mark.parametrize("which", ["manual", "prefix", "both"])
 def test_a_state_that_the_engine_refuses_is_noted_and_mended_by_a_deposit(

@@ -7,14 +7,14 @@ which was changed in place since it was last read is noticed here; it is when it
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from agentkv.blocks import Blocks
 from agentkv.engine.embed import Embedder
-from agentkv.errors import StoreError, UnknownBlock, UnknownSkill, UsageError
+from agentkv.errors import StoreError, StoreReadError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.mismatch import in_words, incompatible, notice, others
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
@@ -87,10 +87,26 @@ class Routing:
 
     def names(self) -> list[NamedBlock]:
         """The skills and texts stored for this model and these settings, by name."""
+        return [entry for entry in self._stored() if entry.fingerprint_id == self._fingerprint.id]
+
+    def _stored(self) -> list[NamedBlock]:
+        """The names of the store, of any engine; what cannot be read now is as it was when it last could."""
+        errors: list[StoreError] = []
+        known = sorted(self._remembered.values(), key=lambda entry: entry.name)
         if self._store.is_gone:
-            return sorted(self._remembered.values(), key=lambda entry: entry.name)
-        found = self._store.names(fingerprint_id=self._fingerprint.id)
-        self._remembered |= {entry.name: entry for entry in found}
+            return known
+        try:
+            found = self._store.names(on_error=errors.append)
+        except StoreReadError as error:  # the folder itself
+            if not known:
+                raise
+            self._store.pass_over(error)
+            return known
+        for error in errors:
+            self._store.pass_over(error)
+        unread = {error.path for error in errors if isinstance(error, StoreReadError)}
+        found += [entry for entry in known if self._store.name_path(entry) in unread]
+        self._remembered |= {entry.name: entry for entry in found if entry.fingerprint_id == self._fingerprint.id}
         return found
 
     @property
@@ -116,13 +132,20 @@ class Routing:
         """What is stored under a name for this model, or None; costs a file, not a list."""
         if self._store.is_gone:
             return self._remembered.get(name)
-        found = (self._store.name(kind, name, self._fingerprint.id) for kind in ("skill", "text"))
+        found: Iterator[NamedBlock | None] = (
+            self._store.name(kind, name, self._fingerprint.id) for kind in ("skill", "text")
+        )
         try:
-            return next((entry for entry in found if entry is not None), None)
+            entry = next((entry for entry in found if entry is not None), None)
         except StoreError:
             if name not in self._remembered:
                 raise
             return self._remembered[name]
+        if entry is not None:
+            self._remembered[name] = entry
+        else:
+            self._remembered.pop(name, None)
+        return entry
 
     def named(self, name: str) -> NamedBlock:
         """The same, but raises UnknownSkill, or IncompatibleFingerprint if it is there for another model only."""
@@ -171,7 +194,7 @@ class Routing:
     def _find(self) -> _Found:
         live: dict[str, Candidate] = {}
         left_out: dict[str, str] = {}
-        described = [entry for entry in self._store.names() if entry.description]
+        described = [entry for entry in self._stored() if entry.description]
         away = others(self._store, self._fingerprint, described)
         for other in away:
             reason = f"stored for another engine: {in_words(self._store, other.fields, self._engine.info.name)}"

@@ -32,7 +32,7 @@ class Bounded:
     cache: StateCache[Any]
     _uses: Uses
 
-    def _pass_over(self, error: StoreError) -> None:
+    def pass_over(self, error: StoreError) -> None:
         """Tell, once, of what cannot be read."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class Bounded:
         try:
             return self.files.read_settings()
         except StoreError as error:
-            self._pass_over(error)
+            self.pass_over(error)
             return StoreSettings()
 
     def set_budget(self, budget_bytes: int | None) -> None:
@@ -108,7 +108,7 @@ class Bounded:
             if not whole and not isinstance(error, StoreError):
                 raise
             with contextlib.suppress(StoreError), self.files.lock.alone():
-                budgets.take_away(self.files, list(reversed(created)), self._pass_over)
+                budgets.take_away(self.files, list(reversed(created)), self.pass_over)
             raise
         finally:
             self._held, self._created = None, []
@@ -117,7 +117,7 @@ class Bounded:
         """Raise OverBudget if that many bytes cannot be had, whatever else goes; nothing goes now."""
         budget = self.budget
         if budget is not None:
-            kept = budgets.plan(self.files, self._uses, 0, on_error=self._pass_over).kept
+            kept = budgets.plan(self.files, self._uses, 0, on_error=self.pass_over).kept
             if kept + n_bytes > budget:
                 raise OverBudget(n_bytes, budget, kept)
 
@@ -131,7 +131,7 @@ class Bounded:
             raise UsageError("there is no budget. Pass one, or set one with `agentkv gc --set-budget SIZE`.")
         with self.files.lock.alone():
             if dry_run:
-                return budgets.plan(self.files, self._uses, budget, on_error=self._pass_over)
+                return budgets.plan(self.files, self._uses, budget, on_error=self.pass_over)
             refused: list[StoreError] = []
             eviction = self._make_room(budget, [], refused)[0]
             if refused and not eviction.victims:
@@ -171,7 +171,7 @@ class Bounded:
 
     def _plan(self, budget: int, protected: Sequence[str]) -> Eviction:
         swept = self._held is None and self.files.lock.is_alone
-        return budgets.plan(self.files, self._uses, budget, protected, swept=swept, on_error=self._pass_over)
+        return budgets.plan(self.files, self._uses, budget, protected, swept=swept, on_error=self.pass_over)
 
     def _make_room(self, budget: int, protected: Sequence[str], refused: list[StoreError]) -> tuple[Eviction, set[str]]:
         """Evict until the budget holds; what went, and which cannot be removed, with the errors in ``refused``."""

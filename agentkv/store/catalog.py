@@ -185,7 +185,7 @@ class BlockStore(Shared, Bounded, Marked):
         except OverBudget:
             if self._held is None:
                 with self.files.lock.alone():
-                    budgets.take_away(self.files, [manifest.block_id], self._pass_over)
+                    budgets.take_away(self.files, [manifest.block_id], self.pass_over)
             raise
         return created
 
@@ -279,7 +279,8 @@ class BlockStore(Shared, Bounded, Marked):
             self._told.add(place)
             warn(f"passed over: {error.message} {remedy}")
 
-    def _pass_over(self, error: StoreError) -> None:
+    def pass_over(self, error: StoreError) -> None:
+        """Tell once of a record that cannot be read and is left out."""
         self._is_blind |= isinstance(error, StoreReadError)
         self.tell_once(error)
 
@@ -422,7 +423,7 @@ class BlockStore(Shared, Bounded, Marked):
         """
         found = [
             named
-            for named in self._names.all(on_error or self._pass_over)
+            for named in self._names.all(on_error or self.pass_over)
             if kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id)
         ]
         return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
@@ -430,6 +431,10 @@ class BlockStore(Shared, Bounded, Marked):
     def named_at(self, named: NamedBlock) -> float:
         """When a name was last written, in seconds since 1970."""
         return self._names.written_at(_name_key(named.kind, named.name, named.fingerprint_id))
+
+    def name_path(self, named: NamedBlock) -> Path:
+        """The file of a name."""
+        return self._names.path(_name_key(named.kind, named.name, named.fingerprint_id))
 
     def remove_name(self, kind: str, name: str, fingerprint_id: str) -> bool:
         """Forget a name; False if it was not there. The block stays."""
