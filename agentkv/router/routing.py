@@ -102,9 +102,9 @@ class Routing:
                 raise
             self._store.pass_over(error)
             return known
-        for error in errors:
-            self._store.pass_over(error)
-        unread = {error.path for error in errors if isinstance(error, StoreReadError)}
+        for fault in errors:
+            self._store.pass_over(fault)
+        unread = {fault.path for fault in errors if isinstance(fault, StoreReadError)}
         found += [entry for entry in known if self._store.name_path(entry) in unread]
         self._remembered |= {entry.name: entry for entry in found if entry.fingerprint_id == self._fingerprint.id}
         return found
