@@ -214,12 +214,21 @@ def _put_block(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdi
     earlier, is_new = store.files.imports.sound(identity), not store.has(identity)
     if is_new:
         store.set_import(record, before=True)
-    created = store.put(manifest, pack.segment, replace=_outranks(verdict, earlier))
+    is_refused = _is_refused(store, identity)
+    created = store.put(manifest, pack.segment, replace=is_refused or _outranks(verdict, earlier))
+    if is_refused:
+        store.forget_refusal(identity)
     if created and not is_new:
         store.set_import(record)
     elif not created and earlier not in (None, record) and store.manifest(identity) == manifest:
         _update(store, earlier, record)
     return created
+
+
+def _is_refused(store: BlockStore, block_id: str) -> bool:
+    """Whether the block is there and could not be restored, so that the pack's state takes its place."""
+    known = store.manifest(block_id) if store.has(block_id) else None
+    return known is not None and store.refusal(known) is not None
 
 
 def _update(store: BlockStore, earlier: Import | None, record: Import) -> None:

@@ -295,3 +295,13 @@ def test_an_import_that_fails_half_way_leaves_the_store_as_it_was(
             before = {name: data for name, data in contents(template).items() if "lock" not in name}
             assert left == before, count.calls[k]
             import_pack(pack, store, fingerprint=None, trust=trust, replace=True)
+
+
+def test_a_block_that_could_not_be_restored_is_replaced(pack: Path, store: BlockStore, trust: Trust) -> None:
+    parent, segments = small_blocks()[0]
+    forged = parent.model_copy(update={"state_sha256": "0" * 64})
+    store.put(forged, segments)
+    store.refuse(forged, "its layout is another")
+    import_pack(pack, store, fingerprint=FINGERPRINT, trust=trust)
+    assert store.verify(parent.block_id) == parent
+    assert store.check().damage == ()
