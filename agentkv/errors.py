@@ -335,11 +335,11 @@ class OverBudget(StoreError):
     exit_code = 48
 
     def __init__(self, needed: int, budget: int, kept: int, evicted: str | None = None) -> None:
-        what = f"{needed:,} bytes are needed; the store's budget is {budget:,}, {kept:,} of it cannot go"
+        what = f"{needed:,} bytes are needed; the store's budget is {budget:,}, and {kept:,} cannot go"
         end = (
             "Nothing was stored" if evicted is None else f"{evicted!r} was stored and went again for what came after it"
         )
-        super().__init__(f"{what}. {end}. Raise it (`agentkv gc --set-budget SIZE`), unpin, or `agentkv gc --quarantine`.")
+        super().__init__(f"{what}. {end}. Raise it with `agentkv gc --set-budget SIZE`, unpin, or `gc --quarantine`.")
         self.needed, self.budget, self.kept, self.evicted = needed, budget, kept, evicted
 
 
