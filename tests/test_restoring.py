@@ -16,9 +16,8 @@ from agentkv.documents.corpus import Corpus
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Logits, State
 from agentkv.engine.fake import LAYOUT
-from agentkv.engine.values import first_nan, rows_bytes
+from agentkv.engine.values import first_non_number, rows_bytes
 from agentkv.errors import CorruptBlock, InvalidState, NativeRefusal, StoreReadError, UnknownBlock, UnknownSkill
-from agentkv.hashing import sha256
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Manifest, NamedBlock, Planes, StateLayout
 from agentkv.store.catalog import BlockStore
@@ -444,16 +443,18 @@ def test_rows_are_counted_as_they_are_cut(root: Path) -> None:
         (8, 34, 0, b"\x00\x7e"),
     ],
 )
-def test_nan_is_found_in_every_type_and_infinity_is_a_number(ggml_type: int, row: int, at: int, nan: bytes) -> None:
+def test_what_is_no_number_is_found_in_every_type(ggml_type: int, row: int, at: int, nan: bytes) -> None:
     keys = Planes(ggml_type=ggml_type, token_major=True, row_bytes=row)
     section = LAYOUT.sections[0].model_copy(update={"v_trans": False, "keys": (keys,), "values": (keys,)})
     layout = StateLayout(architecture="t", sections=(section,))
     blob = blobs.Assembly(layout, 3).blob
-    assert first_nan(blob, layout, 3) is None
+    assert first_non_number(blob, layout, 3) is None
     start = len(blob) - 2 * row  # the second row of the values
     blob[start + at : start + at + len(nan)] = np.frombuffer(nan, np.uint8)
-    assert first_nan(blob, layout, 3) == len(blob) - 3 * row
-    infinity = {0: b"\x00\x00\x80\x7f", 1: b"\x00\x7c", 30: b"\x80\x7f", 8: b"\x00\x7c"}[ggml_type]
+    assert first_non_number(blob, layout, 3) == len(blob) - 3 * row
+    infinity = {0: b"\x00\x00\x80\x7f", 1: b"\x00\x7c", 30: b"\x80\x7f", 8: b"\x00\xfc"}[ggml_type]
     blob[start + at : start + at + len(nan)] = np.frombuffer(infinity, np.uint8)
-    assert first_nan(blob, layout, 3) is None
-    assert sha256(blob.data)
+    assert first_non_number(blob, layout, 3) == len(blob) - 3 * row
+    largest = {0: b"\xff\xff\x7f\x7f", 1: b"\xff\x7b", 30: b"\x7f\x7f", 8: b"\xff\xfb"}[ggml_type]
+    blob[start + at : start + at + len(nan)] = np.frombuffer(largest, np.uint8)
+    assert first_non_number(blob, layout, 3) is None

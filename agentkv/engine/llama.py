@@ -43,7 +43,7 @@ from agentkv.engine.native import clear_log, is_flag_set, last_log, pointer_to, 
 from agentkv.engine.sampling import LlamaSampler
 from agentkv.engine.sequence import SequenceSetter
 from agentkv.engine.settings import KV_TYPES, EngineSettings, require_gpu
-from agentkv.engine.values import first_nan
+from agentkv.engine.values import first_non_number
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from agentkv.forks import OwnedLock
 from agentkv.hashing import file_sha256
@@ -467,7 +467,7 @@ class LlamaEngine(Shared):
         """Refuse values that are not numbers, which no prefill leaves; a blob that stays in RAM is looked at once."""
         if self._numbers.get(id(state.blob)) is state.blob:
             return
-        offset = first_nan(state.blob, state.layout, len(state.tokens))
+        offset = first_non_number(state.blob, state.layout, len(state.tokens))
         if offset is not None:
             raise InvalidState("it holds values that are not numbers", offset)
         self._numbers[id(state.blob)] = state.blob

@@ -14,7 +14,7 @@ from agentkv.engine.layout import Blob, _Reader, _Run, _walk
 from agentkv.records import Section, StateLayout
 
 _TYPES = {0: ("<u4", 0x7F800000), 1: ("<u2", 0x7C00), 30: ("<u2", 0x7F80)}
-"""By ggml type number (f32, f16, bf16): how an element is read, and infinity's bits, above which lie those of NaN."""
+"""By ggml type number (f32, f16, bf16): how an element is read, and its exponent, all set in NaN and infinity."""
 _F16, _Q8_0, _Q8_0_BLOCK = 1, 8, 34
 """A q8_0 block of 34 bytes begins with a scale of f16."""
 
@@ -29,11 +29,11 @@ def rows_bytes(layout: StateLayout, n_tokens: int) -> int:
     )
 
 
-def first_nan(blob: Blob, layout: StateLayout, n_tokens: int) -> int | None:
-    """The offset of a run of rows, or of a recurrent section, that holds NaN; None if there is none.
+def first_non_number(blob: Blob, layout: StateLayout, n_tokens: int) -> int | None:
+    """The offset of a run of rows, or of a recurrent section, that holds NaN or infinity; None if there is none.
 
-    No prefill leaves one: it would spread to every later token, and some kernels turn it into a wrong number. The blob
-    must have passed :func:`agentkv.engine.layout.check`.
+    No prefill of a working model leaves one: attention makes NaN of both, for every later token, and some models turn
+    that into wrong numbers (gemma-3-270m does). The blob must have passed :func:`agentkv.engine.layout.check`.
     """
     for offset, item in _walk(layout, n_tokens):
         runs: Iterator[tuple[int, Blob]] = iter(())
@@ -41,20 +41,19 @@ def first_nan(blob: Blob, layout: StateLayout, n_tokens: int) -> int | None:
             runs = iter([(item.planes.ggml_type, blob[offset : offset + item.planes.row_bytes * n_tokens])])
         elif isinstance(item, Section) and item.kind == "recurrent":
             runs = _recurrent_rows(blob[offset : offset + item.fixed_bytes])
-        if any(_holds_nan(rows, ggml_type) for ggml_type, rows in runs):
+        if not all(_are_numbers(rows, ggml_type) for ggml_type, rows in runs):
             return offset
     return None
 
 
-def _holds_nan(rows: Blob, ggml_type: int) -> bool:
+def _are_numbers(rows: Blob, ggml_type: int) -> bool:
     if ggml_type == _Q8_0 and not rows.nbytes % _Q8_0_BLOCK:
         rows, ggml_type = rows.reshape(-1, _Q8_0_BLOCK)[:, :2].copy().reshape(-1), _F16
-    kind, infinity = _TYPES.get(ggml_type, ("", 0))
+    kind, exponent = _TYPES.get(ggml_type, ("", 0))
     if not kind or not rows.nbytes or rows.nbytes % np.dtype(kind).itemsize:
-        return False
+        return True
     bits = rows.view(kind)
-    without_sign = bits & bits.dtype.type(np.iinfo(kind).max >> 1)
-    return int(without_sign.max()) > infinity
+    return int((bits & bits.dtype.type(exponent)).max()) < exponent
 
 
 def _recurrent_rows(piece: Blob) -> Iterator[tuple[int, Blob]]:

@@ -11,9 +11,10 @@ import pytest
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, Sampling, State
 from agentkv.engine.generate import generate
+from agentkv.engine.llama import LlamaEngine
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.engine.settings import EngineSettings
-from agentkv.errors import EngineClosed, InvalidGrammar, ModelUnreadable, NativeRefusal, UsageError
+from agentkv.errors import EngineClosed, InvalidGrammar, InvalidState, ModelUnreadable, NativeRefusal, UsageError
 from tests.engine.contract import EngineContract
 
 pytestmark = pytest.mark.model
@@ -124,6 +125,12 @@ def poisoned(engine: Engine, n_tokens: int, value: int) -> State:
     return replace(state, blob=blobs.assembled(state.layout, n_tokens, rows), is_trusted=False)
 
 
+def taken_for_numbers(engine: Engine, state: State) -> None:
+    """Have the engine take a state as if it had looked at its values: what follows is the second line of defence."""
+    assert isinstance(engine, LlamaEngine)
+    engine._numbers[id(state.blob)] = state.blob
+
+
 NAN, INFINITY, LARGEST = 0x7E00, 0x7C00, 0x7BFF
 
 
@@ -143,6 +150,10 @@ def test_a_state_of_an_unknown_hand_leaves_nothing_behind(
     clear()
     right = engine.extend(question)
     for leave in (clear, lambda: engine.restore(good)):
+        if value != LARGEST:
+            with pytest.raises(InvalidState, match="not numbers"):
+                engine.restore(bad)
+            taken_for_numbers(engine, bad)
         engine.restore(bad)
         with contextlib.suppress(NativeRefusal):
             engine.extend(question)
@@ -153,7 +164,9 @@ def test_a_state_of_an_unknown_hand_leaves_nothing_behind(
 
 
 def test_logits_that_are_no_numbers_are_a_typed_error(smollm2: Engine) -> None:
-    smollm2.restore(poisoned(smollm2, 200, NAN))
+    bad = poisoned(smollm2, 200, NAN)
+    taken_for_numbers(smollm2, bad)
+    smollm2.restore(bad)
     with pytest.raises(NativeRefusal, match="not numbers"):
         smollm2.extend([5, 6, 7])
     assert smollm2.tokens == ()
@@ -167,6 +180,9 @@ def test_states_read_beside_one_that_is_no_numbers_are_scored_as_ever(smollm2: E
     smollm2.extend([9] * 50)
     good = smollm2.capture()
     right = smollm2.score_behind([good, good], question, 3)
+    with pytest.raises(InvalidState, match="not numbers"):
+        smollm2.score_behind([good, bad], question, 3)
+    taken_for_numbers(smollm2, bad)
     with pytest.raises(NativeRefusal, match="not numbers"):
         smollm2.score_behind([good, bad], question, 3)
     again = smollm2.score_behind([good, good], question, 3)
