@@ -134,8 +134,9 @@ class Bounded:
                 return budgets.plan(self.files, self._uses, budget, on_error=self.pass_over)
             refused: list[StoreError] = []
             eviction = self._make_room(budget, [], refused)[0]
-            if refused and not eviction.victims:
-                raise refused[0]
+            of_system = [error for error in refused if isinstance(error, StoreReadError)]
+            if of_system and not eviction.victims and not eviction.fits:
+                raise of_system[0]
             self._tell_refused(refused)
             return eviction
 
@@ -167,6 +168,9 @@ class Bounded:
 
     def _tell_refused(self, errors: Iterable[StoreError]) -> None:
         for error in errors:
+            if not isinstance(error, StoreReadError):
+                self.pass_over(error)
+                continue
             self.tell_once(error, "It cannot be removed, so others go for the budget in its place; check permissions.")
 
     def _plan(self, budget: int, protected: Sequence[str]) -> Eviction:

@@ -67,7 +67,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 KINDS = [
-    "names", "manifests", "texts", "pins", "imports", "ancestors", "selftests", "router", "threads",
+    "names", "manifests", "texts", "pins", "imports", "ancestors", "selftests", "models", "router", "threads",
     "documents/corpora", "documents/files", "documents/sources", "agentkv-settings.json", "agentkv-uses.sqlite",
     "agentkv-store.json", "segments", "turns", "decisions",
 ]  # fmt: skip
@@ -146,10 +146,11 @@ def use(root: Path) -> None:
         corpus = Corpus(memory, window=256, overlap=0)
         with contextlib.suppress(Exception):  # its own source may be the damaged file
             corpus.ask(ASKED)
-        memory.store.pin(next(iter(memory.store.block_ids())))
         for name, (text, description) in TEXTS.items():
             memory.deposit_text(name, text, description)
         assert {entry.name for entry in memory.names()} == set(TEXTS)
+        for entry in memory.names():
+            memory.store.pin(entry.block_id)
         assert memory.store.budget in (10**9, None)
         memory.store.set_budget(10**9)
         memory.store.evict(10**9)
