@@ -110,9 +110,8 @@ _PIECE = regex.compile(
     regex.V1,
 )
 _CHARACTER = regex.compile(r".\p{M}*+")
-_PARTICLES = frozenset("은는이가을를에의도로만와과나") | set(
-    ["에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"]
-)
+_PARTICLES = frozenset("은는이가을를에의도로만와과나")
+_LONGER = frozenset({"에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"})
 
 
 def stream(text: str) -> list[str]:
@@ -210,7 +209,7 @@ def _pairs(characters: list[str]) -> list[str]:
 
 def _hangul(word: str) -> list[str]:
     """Pairs; of a word of one syllable with its particle the word too, which else shares no pair with itself."""
-    return [*_pairs(list(word)), *([word[0]] if word[1:] in _PARTICLES else [])]
+    return [*_pairs(list(word)), *([word[0]] if word[1:] in _PARTICLES | _LONGER else [])]
 
 
 def _single(plain: str) -> Iterator[str]:
