@@ -41,6 +41,11 @@ STOP_WORDS = frozenset(
 _BEYOND_ASCII = re.compile(r"(?<![!-~])[!-~]*+[^\x00-\x7f][^\x00-\x20]*+")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});")
 _BROKEN = re.compile(r"\xad(?=[ \t]*\r?\n)")
+_WRAPPED = re.compile(
+    r"(?<=[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff])\r?\n[ \t]*+"
+    r"(?=[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff])"
+)
+"""A line's end within a sentence of a script without blanks: no word ends there."""
 _DROPPED = regex.compile(
     r"[\p{Cf}\p{Variation_Selector}\u0640"  # zero width, soft hyphens, directions; variants; the Arabic tatweel
     r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"  # accents
@@ -74,7 +79,7 @@ def folded(text: str) -> str:
         text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
     if "\xad" in text:
         text = _BROKEN.sub("-", text)
-    return text if text.isascii() else _BEYOND_ASCII.sub(_folded_run, text)
+    return text if text.isascii() else _BEYOND_ASCII.sub(_folded_run, _WRAPPED.sub("", text))
 
 
 def _folded_run(match: re.Match[str]) -> str:
@@ -105,9 +110,8 @@ _PIECE = regex.compile(
     regex.V1,
 )
 _CHARACTER = regex.compile(r".\p{M}*+")
-_PARTICLES = frozenset("은는이가을를에의도로만와과나") | set(
-    ["에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"]
-)
+_PARTICLES = frozenset("은는이가을를에의도로만와과나")
+_LONGER = frozenset({"에서", "으로", "에게", "부터", "까지", "보다", "처럼", "하고"})
 
 
 def stream(text: str) -> list[str]:
@@ -205,7 +209,7 @@ def _pairs(characters: list[str]) -> list[str]:
 
 def _hangul(word: str) -> list[str]:
     """Pairs; of a word of one syllable with its particle the word too, which else shares no pair with itself."""
-    return [*_pairs(list(word)), *([word[0]] if word[1:] in _PARTICLES else [])]
+    return [*_pairs(list(word)), *([word[0]] if word[1:] in _PARTICLES | _LONGER else [])]
 
 
 def _single(plain: str) -> Iterator[str]:
