@@ -47,7 +47,7 @@ OnWindow = Callable[[DocumentRecord, WindowRecord], None]
 Until = Callable[[], bool]
 """Asked before a window is read; true ends the reading there, and the rest is for another time."""
 
-_SAMPLE_FROM = 4
+_SAMPLE_FROM, _SAMPLE_TOKENS = 4, 4096
 _MUCH_SECONDS, _MUCH_BYTES = 60.0, 1_000_000_000
 _NAMED = 5
 
@@ -274,7 +274,7 @@ class Adding:
 
     def sample(self, plan: Plan, cancellation: Cancellation | None = None) -> Sample | None:
         """Read one window of usual size into a store that is thrown away; None where it is not worth it."""
-        if len(plan.missing) < _SAMPLE_FROM:
+        if len(plan.missing) < (2 if plan.missing_tokens >= _SAMPLE_TOKENS else _SAMPLE_FROM):
             return None
         sizes = sorted(plan.missing, key=lambda item: item[1].n_tokens)
         record, window = sizes[len(sizes) // 2]

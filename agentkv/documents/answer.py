@@ -28,6 +28,7 @@ from agentkv.documents.readable import readable
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
+from agentkv.documents.tables import in_a_line
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import LEAST_NEW, room
 from agentkv.records import TokenCounts
@@ -58,7 +59,8 @@ class Evidence:
     ``verified``: it was read again from the kept source at that range, the source has the digest of the file that was
     added, and that file has not moved on since. ``origin``: whether the file where it lay is still that one: ``same``,
     ``changed`` (the quote is of the version that was added) or ``gone`` (it is of the kept copy). ``encoding``: in
-    which the bytes of the range decode to the quote.
+    which the bytes of the range decode to the quote. ``columns``: of a quote from within a table, their names, which
+    are not part of the quote.
     """
 
     quote: str
@@ -69,6 +71,7 @@ class Evidence:
     verified: bool
     origin: str
     encoding: str = "utf-8"
+    columns: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,8 @@ def ask_window(
     steps = generated + (0 if choice is None else choice.asked)
     said = NOTHING
     if evidence is not None and not freely:
-        said = reader.brief.say(question, evidence.quote, limit, cancellation) or NOTHING
+        sentence = f"{evidence.columns}: {evidence.quote}" if evidence.columns else evidence.quote
+        said = reader.brief.say(question, sentence, limit, cancellation) or NOTHING
     prefilled, steps = prefilled + said.prefilled, steps + said.generated
     reused = live.kept and not live.created
     reader.memory.blocks.count(
@@ -241,6 +245,7 @@ def _evidence(shelf: Shelf, hit: Hit, sentence: Sentence) -> Evidence:
         verified=origin != "changed" and stands_at(shelf, hit.document, start, stop, sentence.text),
         origin=origin,
         encoding=document.source.encoding,
+        columns=in_a_line(document.columns(first + sentence.start)),
     )
 
 

@@ -12,17 +12,21 @@ from dataclasses import dataclass, field
 
 from agentkv.documents.tables import Table, has_number_below_a_name
 
-_MOST_COLUMNS, _MOST_ROWS, _MOST_NESTED = 500, 10_000, 50
+_MOST_EMPTY, _MOST_ROWS, _MOST_NESTED = 64, 10_000, 50
+"""``_MOST_EMPTY``: places of a row that are taken by cells from above or beside, so that a row stays a row."""
 BAR = " | "
 
 
 @dataclass
 class _Row:
-    """``start``: its first character and piece; ``columns``: places taken; ``bars``: how many were written."""
+    """``start``: its first character and piece; ``columns``: places taken; ``bars``: how many were written; ``spare``:
+    empty places that may still come.
+    """
 
     start: tuple[int, int]
     columns: int = 0
     bars: int = 0
+    spare: int = _MOST_EMPTY
     n_cells: int = 0
     n_bold: int = 0
     n_names: int = 0
@@ -32,8 +36,9 @@ class _Row:
 
 @dataclass
 class _OpenTable:
-    """``spans``: rows that a cell above still takes, by column; ``header``: the first rows, while they are names."""
+    """``number``: of the row; ``spans``: up to which one a cell takes a column; ``header``: first rows, if names."""
 
+    number: int = 0
     spans: dict[int, int] = field(default_factory=dict)
     in_head: bool = False
     is_layout: bool = False
@@ -127,16 +132,14 @@ class Cells:
             self.begin_row(at)
         row = table.row
         assert row is not None
-        while table.spans.get(row.columns, 0) > 0 and row.columns < _MOST_COLUMNS:
-            table.spans[row.columns] -= 1
-            row.columns += 1
+        while table.spans.get(row.columns, 0) > table.number and row.spare:
+            row.columns, row.spare = row.columns + 1, row.spare - 1
         column = row.columns
-        width, height = _number(attributes, "colspan", _MOST_COLUMNS), _number(attributes, "rowspan", _MOST_ROWS)
-        row.columns = min(column + width, _MOST_COLUMNS)
+        width, height = _number(attributes, "colspan", row.spare + 1), _number(attributes, "rowspan", _MOST_ROWS)
+        row.columns, row.spare = column + width, row.spare - (width - 1)
         if height > 1:
-            table.spans.update(dict.fromkeys(range(column, row.columns), height - 1))
-        bars = max(0, column - row.bars)
-        row.bars += bars
+            table.spans.update(dict.fromkeys(range(column, row.columns), table.number + height))
+        bars, row.bars = column - row.bars, column
         row.n_cells += 1
         self._in_cell, self._cell = True, (tag, at, len(self._pieces))
         return bars, row.is_layout and row.n_cells > 1
@@ -163,8 +166,7 @@ class Cells:
             return
         table, row = self._tables[-1], self._tables[-1].row
         table.row = None
-        for column in [column for column, left in table.spans.items() if column >= row.columns and left > 0]:
-            table.spans[column] -= 1
+        table.number += 1
         text = "".join(self._pieces[row.start[1] :]).rstrip("\n")
         if not text.strip(" |\n"):
             return

@@ -25,7 +25,7 @@ MAX_QUOTE, MIN_QUOTE = 400, 3
 
 _END = re.compile(
     r"(?<=[.!?…])[)\]\"'”’]*\s+(?=[\"'“‘(\[]?[A-Z0-9`*_\u00c0-\uffff-])|(?<=[。！？｡।॥۔؟።၊။។։])"
-    r"|\n[ \t\r]*\n|\n(?=[ \t]*[-*+•|#>])"
+    r"|\n[ \t\r]*\n|\n(?=[ \t]*[-*+•|#>])|\n(?=[^\n|]* \| )"
 )
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|etc|Dr|Mr|Ms|Mrs|St|No|Fig|Sec|approx)\.|\b[A-Z]\.)[)\]\"'”’]*\s+$"

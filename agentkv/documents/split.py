@@ -27,6 +27,8 @@ _HEADER_SHARE, _HEADER_TOKENS = 4, 64
 _MAX_OVERLAP_SHARE = 4
 _COLUMNS_SHARE = 3
 """What share of a window the names of a table's columns may take, as 1 of so many."""
+_MOST_COLUMNS = 8000
+"""Characters of them: a record holds no more."""
 _FULL = {PARAGRAPH: 0.6, ITEM: 0.7, SENTENCE: 0.8, LINE: 0.8, WORD: 0.85}
 """How full, of 1, a window has to be for a cut of that level; a heading's is ``_FULL_HEADING``."""
 _FULL_HEADING = 0.5
@@ -100,6 +102,7 @@ class Splitter:
     def _columns(self, columns: str) -> str:
         """The names of a table's columns, cut short where they would take much of the window."""
         most = self._limit // _COLUMNS_SHARE
+        columns = columns[: min(_MOST_COLUMNS, 16 * most)]
         while columns and self._count(columns) > most:
             columns = columns[: min(len(columns) - 1, len(columns) * most // self._count(columns))].rstrip()
         return columns

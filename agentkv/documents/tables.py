@@ -34,6 +34,7 @@ def columns_at(tables: Sequence[Table], position: int) -> str:
 
 
 _NUMBER = re.compile(r"[-+(]?[$€£¥]?\s*\d[\d.,'\s\u00a0]*(?:[eE][-+]?\d+)?\s*[%€$)]?")
+_LONGEST_NUMBER = 60
 _YEAR = re.compile(r"(?:1[89]|20)\d\d")
 
 
@@ -48,16 +49,25 @@ def is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
     if not any(cell.strip() for cell in first):
         return False
     pairs = zip(first, second or [""] * len(first), strict=False)
-    return not any(
-        _NUMBER.fullmatch(one.strip()) and not _YEAR.fullmatch(one.strip()) and _NUMBER.fullmatch(other.strip())
-        for one, other in pairs
-    )
+    return not any(_is_number(one) and not _YEAR.fullmatch(one.strip()) and _is_number(other) for one, other in pairs)
 
 
 def has_number_below_a_name(first: Sequence[str], second: Sequence[str]) -> bool:
     """Whether a first row of plain cells is seen to be names: no number in it, all named, a number in the next row."""
-    named = all(cell.strip() and not _NUMBER.fullmatch(cell.strip()) for cell in first)
-    return named and any(_NUMBER.fullmatch(cell.strip()) for cell in second)
+    return all(cell.strip() and not _is_number(cell) for cell in first) and any(map(_is_number, second))
+
+
+def _is_number(cell: str) -> bool:
+    return len(cell) < _LONGEST_NUMBER and _NUMBER.fullmatch(cell.strip()) is not None
+
+
+def in_a_line(columns: str) -> str:
+    """The names of columns without the rules drawn under them.
+
+    >>> in_a_line("| a | b |\\n|---|---|")
+    '| a | b |'
+    """
+    return " ".join(" ".join(line.split()) for line in columns.splitlines() if any(map(str.isalnum, line)))
 
 
 # --- lines ----------------------------------------------------------------------------------------

@@ -283,6 +283,7 @@ def test_shared_words_count_by_how_rare_they_are() -> None:
         ("Use e.g. Debian. Dr. Smith said so.", ["Use e.g. Debian.", "Dr. Smith said so."]),
         ("Wrapped\nover lines. Next\n\nNew paragraph", ["Wrapped over lines.", "Next", "New paragraph"]),
         ("- first\n- second\n", ["- first", "- second"]),
+        ("tea | 3 | red\nmilk | 2 | white\n | 4 |\n", ["tea | 3 | red", "milk | 2 | white", "| 4 |"]),
         ("Version 1.5 is out.", ["Version 1.5 is out."]),
         ("これは文です。次の文。", ["これは文です。", "次の文。"]),
         (" \n ", []),

@@ -427,7 +427,7 @@ def test_a_stale_window_is_passed_over_with_a_note_and_adding_again_mends_it(cor
     corpus.add([folder])
     stale_window(corpus, "docs/guide.md")
     with pytest.warns(AgentKVWarning, match=r"a window was passed over: docs/guide\.md: .* add"):
-        reply = corpus.ask("returns accepted", k=4, votes=True)
+        reply = corpus.ask("returns accepted", k=4, votes=True, max_new=48)
     assert [attempt.hit.path for attempt in reply.attempts] == ["docs/other.md"]
     assert "docs/guide.md" in reply.notes[0]
     with pytest.warns(AgentKVWarning, match="a window was passed over"):
@@ -436,7 +436,7 @@ def test_a_stale_window_is_passed_over_with_a_note_and_adding_again_mends_it(cor
     with pytest.raises(StaleDocument, match="docs add"):
         corpus.ask("restocking fee of an opened reader", k=1)
     corpus.add([folder])
-    reply = corpus.ask("returns accepted", k=4, votes=True)
+    reply = corpus.ask("returns accepted", k=4, votes=True, max_new=48)
     assert {attempt.hit.path for attempt in reply.attempts} >= {"docs/other.md", "docs/guide.md"}
     assert reply.notes == ()
 

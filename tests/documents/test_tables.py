@@ -120,7 +120,15 @@ def test_every_piece_of_a_table_says_its_columns_and_keeps_its_size(name: str, o
     assert after == ""
 
 
-def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(tmp_path: Path) -> None:
+def mark_of(name: str) -> str:
+    """What stands between two cells."""
+    return {"a.csv": ",", "b.csv": ";", "b.rst": " "}.get(name, "|")
+
+
+def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []  # what a small model answers from
     for name, make in TABLES.items():
         (tmp_path / name).write_text(make()[1], newline="")
     for name in TABLES:
@@ -131,6 +139,7 @@ def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(tm
         ) as memory:
             corpus = Corpus(memory, window=400, overlap=0, keep="lazy")
             corpus.add([tmp_path / name])
+            monkeypatch.setattr(corpus.reader.brief, "say", lambda _, sentence, *how: said.append(sentence))
             (hit,) = corpus.find("price of part217", k=1)
             assert "part217" in hit.text
             assert "price" in hit.columns
@@ -140,6 +149,8 @@ def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(tm
             assert evidence.verified
             source = (tmp_path / name).read_bytes()[evidence.start : evidence.stop].decode()
             assert "price" not in source
+            assert evidence.columns.replace(mark_of(name), " ").split() == ["part", "price", "place"]
+            assert said[-1] == f"{evidence.columns}: {evidence.quote}"
             assert name.endswith(".html") or normalised(source) == evidence.quote
 
 

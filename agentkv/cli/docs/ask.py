@@ -143,6 +143,8 @@ def _show(reply: Reply) -> None:
     else:
         say(reply.answer)
         say()
+        if reply.evidence.columns:
+            say(f"{reply.evidence.columns}:", dim=True)
         say(f'"{reply.evidence.quote}"')
         say(_place(reply.evidence))
     if reply.cut_at:
