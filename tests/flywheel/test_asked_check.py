@@ -180,6 +180,21 @@ def test_a_check_that_any_stub_passes_verifies_nothing_and_retires_nothing(tmp_p
         assert library.find(crates().task_id) is not None
 
 
+def test_a_block_of_that_name_from_elsewhere_proves_and_answers_nothing(tmp_path: Path, strong: Sandbox) -> None:
+    """Packs carry blocks and names, no solutions: what is live says the book, and its block is made from it."""
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong)
+        known = library.find(crates().task_id)
+        assert known is not None
+        held.deposit_text(known.name, "This task was solved.\nAnswer: 5\n")
+        found = Recurrence(library, strong).recall(crates())
+        assert found is not None
+        assert (found.answer, found.verdict, found.read_rightly) == (1702, Verdict.VERIFIED, True)
+    with memory(tmp_path / "other", read_answer) as held:
+        held.deposit_text(known.name, "This task was solved.\nAnswer: 5\n")
+        assert Recurrence(SolutionLibrary(held), strong).recall(crates()) is None
+
+
 # --- learning and solving -------------------------------------------------------------------------
 
 NINETEEN, TWENTY_ONE = "def solve():\n    return 19\n", "def solve():\n    return sum([10, 11])\n"
