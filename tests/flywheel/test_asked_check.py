@@ -99,7 +99,7 @@ def test_asked_without_a_check_the_answer_says_by_which_it_was_verified(tmp_path
         found = Recurrence(filled(held, strong), strong).recall(crates(check=None))
         assert found is not None
         assert found.verdict is Verdict.VERIFIED
-        assert found.origin.endswith(", asked without a check, by that of its proof verified")
+        assert found.origin.endswith(", verified by the check it was learned with")
 
 
 def test_other_parameters_are_another_task(tmp_path: Path, strong: Sandbox) -> None:
