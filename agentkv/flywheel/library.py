@@ -92,6 +92,7 @@ class SolutionLibrary:
             shortlist=SHORTLIST,
             vectors=vectors,
             doubt=0.0,
+            whole=False,  # another instance of a task says names and values that stand in no solution
         )
         self._slots: dict[str, list[Slot]] = {}
 

@@ -60,7 +60,7 @@ class Recalled:
     def origin(self) -> str:
         """Where the answer comes from."""
         if self.verdict is Verdict.VERIFIED:
-            word = "verified" if self.asked else "asked without a check, by that of its proof verified"
+            word = "verified" if self.asked else "verified by the check it was learned with"
         elif self.verdict is Verdict.UNVERIFIED and self.verification is None:
             word = "not checked again"
         else:

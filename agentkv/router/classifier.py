@@ -87,7 +87,8 @@ class ChannelClassifier:
 
     ``labelled`` are questions known to belong to a label; one that is being classified must not be among them when
     the outcome is to say anything about others. ``doubt``: how likely a candidate has to be beside the likeliest, by
-    words and meaning, to be read; 0 reads the whole shortlist.
+    words and meaning, to be read; 0 reads the whole shortlist. ``whole``: what a question says beyond all texts counts
+    against them (``likeness.py``).
     """
 
     version = "5"
@@ -101,8 +102,9 @@ class ChannelClassifier:
         shortlist: int | None = None,
         vectors: Vectors | None = None,
         doubt: float | None = None,
+        whole: bool = True,
     ) -> None:
-        self.blocks, self.vectors = blocks, vectors
+        self.blocks, self.vectors, self.whole = blocks, vectors, whole
         self.doubt = default_doubt(blocks.engine.info.sha256) if doubt is None else doubt
         self.shortlist = shortlist or (SHORTLIST if vectors is None else SHORTLIST_BY_MEANING)
         self.weights = weights or default_weights(blocks.engine.info.sha256, vectors is not None)
@@ -113,7 +115,7 @@ class ChannelClassifier:
         self._checkpoints = Checkpoints(blocks)
         self._end = self._prompts.question("")[1]
         self._yes, self._no = (self._single_tokens(words) for words in (_YES, _NO))
-        self._library = Library(self.labelled, vectors)
+        self._library = Library(self.labelled, vectors, whole=whole)
 
     def with_learned(self, weights: Weights, labelled: Mapping[str, Sequence[str]]) -> ChannelClassifier:
         """The same classifier with other weights and labelled questions."""
@@ -124,6 +126,7 @@ class ChannelClassifier:
             shortlist=self.shortlist,
             vectors=self.vectors,
             doubt=self.doubt,
+            whole=self.whole,
         )
 
     def deposit_card(self, name: str, description: str, *, allow_inexact: bool = False) -> bool:

@@ -35,12 +35,20 @@ single ones are 0.03 to 0.07; with 0.08 one weight of NONE suits candidates with
 
 
 class Likeness:
-    """The indices of one library, each made when it is first asked. ``labelled``: questions by their label."""
+    """The indices of one library, each made when it is first asked. ``labelled``: questions by their label.
+
+    ``whole``: compare all of a question but its stop words with texts; else what stands in one of them.
+    """
 
     def __init__(
-        self, candidates: Mapping[str, Candidate], labelled: Mapping[str, Sequence[str]], vectors: Vectors | None
+        self,
+        candidates: Mapping[str, Candidate],
+        labelled: Mapping[str, Sequence[str]],
+        vectors: Vectors | None,
+        *,
+        whole: bool = True,
     ) -> None:
-        self.labels = tuple(candidates)
+        self.labels, self._whole = tuple(candidates), whole
         self._candidates, self._vectors = candidates, vectors
         self._has_text = np.array([bool(known.text) for known in candidates.values()], bool)
         pairs = [(row, asked) for row, label in enumerate(candidates) for asked in labelled.get(label, ())]
@@ -55,7 +63,7 @@ class Likeness:
         if not self._has_text.all():
             rows[:, 0] = np.where(self._has_text, 0.0, _cosines(self._cards, question))
         if self._has_text.any():
-            alike = _cosines(self._texts, _content(question), whole=True)
+            alike = _cosines(self._texts, _content(question) if self._whole else question, whole=self._whole)
             rows[:, 1] = np.where(self._has_text, alike - BACKGROUND, 0.0)
         rows[:, 2] = self._nearest(question, _cosines(self._asked_words, question), aside)
         if self._vectors is not None:
@@ -124,8 +132,8 @@ class Likeness:
 class Library:
     """The likeness of whatever candidates it is asked for, made anew when one of them has changed."""
 
-    def __init__(self, labelled: Mapping[str, Sequence[str]], vectors: Vectors | None) -> None:
-        self._labelled, self._vectors = labelled, vectors
+    def __init__(self, labelled: Mapping[str, Sequence[str]], vectors: Vectors | None, *, whole: bool = True) -> None:
+        self._labelled, self._vectors, self._whole = labelled, vectors, whole
         self._candidates: Mapping[str, Candidate] = {}
         self._likeness = Likeness({}, labelled, vectors)
 
@@ -133,7 +141,7 @@ class Library:
         """Of these; its labels may stand in another order."""
         if candidates is not self._candidates and candidates != self._candidates:
             self._candidates = candidates
-            self._likeness = Likeness(candidates, self._labelled, self._vectors)
+            self._likeness = Likeness(candidates, self._labelled, self._vectors, whole=self._whole)
         return self._likeness
 
 

@@ -17,7 +17,7 @@ def test_table(filled: Run) -> None:
     assert candidates == {"fees", "release", "none of these"}
     assert lines[1].endswith("← raw pick")
     assert [line.split("  ")[0] for line in lines[5:8]] == ["raw pick", "pick", "fallback"]
-    assert lines[8].startswith("channel+lexical/4: ")
+    assert lines[8].startswith("channel+lexical/5: ")
 
 
 def test_json_is_the_decision(filled: Run) -> None:

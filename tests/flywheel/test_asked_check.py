@@ -99,7 +99,7 @@ def test_asked_without_a_check_the_answer_says_by_which_it_was_verified(tmp_path
         found = Recurrence(filled(held, strong), strong).recall(crates(check=None))
         assert found is not None
         assert found.verdict is Verdict.VERIFIED
-        assert found.origin.endswith(", asked without a check, by that of its proof verified")
+        assert found.origin.endswith(", verified by the check it was learned with")
 
 
 def test_other_parameters_are_another_task(tmp_path: Path, strong: Sandbox) -> None:
@@ -178,6 +178,21 @@ def test_a_check_that_any_stub_passes_verifies_nothing_and_retires_nothing(tmp_p
         assert found is not None
         assert (found.verdict, found.origin.rpartition(", ")[2]) == (Verdict.VACUOUS, "not verified (vacuous)")
         assert library.find(crates().task_id) is not None
+
+
+def test_a_block_of_that_name_from_elsewhere_proves_and_answers_nothing(tmp_path: Path, strong: Sandbox) -> None:
+    """Packs carry blocks and names, no solutions: what is live says the book, and its block is made from it."""
+    with memory(tmp_path, read_answer) as held:
+        library = filled(held, strong)
+        known = library.find(crates().task_id)
+        assert known is not None
+        held.deposit_text(known.name, "This task was solved.\nAnswer: 5\n")
+        found = Recurrence(library, strong).recall(crates())
+        assert found is not None
+        assert (found.answer, found.verdict, found.read_rightly) == (1702, Verdict.VERIFIED, True)
+    with memory(tmp_path / "other", read_answer) as held:
+        held.deposit_text(known.name, "This task was solved.\nAnswer: 5\n")
+        assert Recurrence(SolutionLibrary(held), strong).recall(crates()) is None
 
 
 # --- learning and solving -------------------------------------------------------------------------
