@@ -70,7 +70,7 @@ ModelFilter = Annotated[
     str | None,
     typer.Option("--model", metavar="NAME|PATH", envvar="AGENTKV_MODEL", help="The model meant; it is not loaded."),
 ]
-_ENGINE = "Engine"
+_ENGINE = "Engine: an option wins over the environment, that over `agentkv settings`"
 Window = Annotated[
     int | None,
     typer.Option(

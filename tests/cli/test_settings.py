@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentMemory, BlockStore
+from agentkv.cli.docs.common import name_of_model
 from agentkv.records import EngineChoice
 
 from .conftest import Run, error_of, record
@@ -163,3 +164,18 @@ def test_a_solved_task_is_not_lost(run: Run, store: Path) -> None:
         memory.deposit_text("solution/one-12345678", "def f(): return 1\n")
     result = run("ask", "what is one", "--flash-attention")
     assert (result.exit_code, "warning" in result.stderr) == (0, False)
+
+
+def test_documents_are_found_whatever_model_would_be_opened(
+    filled: Run, skills: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled("docs", "add", skills, "--model", "fake:mine")
+    for model in ("fake:mine", None):
+        monkeypatch.delenv("AGENTKV_MODEL", raising=False)
+        if model is not None:
+            monkeypatch.setenv("AGENTKV_MODEL", model)
+        assert record(filled("docs", "find", "restocking fee", "--json"))["hits"]
+    error = error_of(filled("docs", "find", "restocking fee", "--model", "fake:b", "--json"))
+    assert "It is there for fake:mine: pass that as --model" in error["message"]
+    assert name_of_model("/models/mine.Q4.gguf") == "mine.Q4"
+    assert name_of_model("smollm2-135m") == "smollm2-135m"

@@ -41,14 +41,22 @@ def _meant(store: BlockStore, corpus: str, model: str | None) -> tuple[str | Non
     from agentkv.documents import shelves
     from agentkv.documents.elsewhere import differences
 
+    called = None if model is None else name_of_model(model)
     found = [(shelf, record) for shelf in shelves(store) if (record := shelf.record) is not None]
-    found = [(shelf, record) for shelf, record in found if record.name == corpus and model in (None, record.model)]
+    found = [(shelf, record) for shelf, record in found if record.name == corpus and called in (None, record.model)]
     if len(found) > 1:
         here = expected(store, model).fingerprint
         own = [record for shelf, record in found if here is not None and _is_same(differences(shelf, record, here))]
         if len(own) == 1:
             return None, own[0].fingerprint_id
-    return model, None
+    return called, None
+
+
+def name_of_model(model: str) -> str:
+    """What a corpus's record calls the model that is opened so: of a file its name without the ending."""
+    from agentkv.mismatch import is_openable
+
+    return model if is_openable(model) else Path(model).stem
 
 
 def _is_same(fields: Fields | None) -> bool:

@@ -42,9 +42,9 @@ def find(
 
     if not question.strip():
         raise UsageError("the question is empty")
-    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
+    opened_as, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     if rerank:
-        hits = _reranked(store, model or options.DEFAULT_MODEL, settings, corpus, question, k, rerank, embedder)
+        hits = _reranked(store, opened_as, settings, corpus, question, k, rerank, embedder)
     else:
         with open_shelf(store, corpus, model) as (_, shelf, _), options.open_embedder(embedder) as opened:
             hits = find_windows(shelf, question, k, embed=opened)
