@@ -81,6 +81,15 @@ class TurnInProgress:
             self._notes.append(text)
             warn(text)
 
+    @property
+    def decision(self) -> Decision:
+        """What was decided, once that is done."""
+        return self._decision
+
+    def fall_back(self, pick: str | None, why: str) -> None:
+        """Take another name than was decided on, or none; said in the record."""
+        self._decision = self._decision.model_copy(update={"pick": pick, "fallback": why})
+
     def run(
         self,
         max_new: int | None,
