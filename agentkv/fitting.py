@@ -58,7 +58,7 @@ class Fitting:
         Raises what ``prompt_of`` raises.
         """
         prompt, told = self._prompt_of(messages, decision.pick)
-        notes = () if told is None else (told,)
+        notes: tuple[str, ...] = () if told is None else (told,)
         if self._excess(prompt) <= 0:
             return Fitted(prompt, messages, decision.pick, notes)
         pick = self._pick(messages[_last_question(messages) :], decision, drops)

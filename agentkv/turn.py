@@ -58,6 +58,7 @@ class TurnInProgress:
             raise UsageError("the question is empty")
         self._blocks, self._question, self._decide, self._build, self._graft = blocks, question, decide, build, graft
         self._checkpoints, self._conversation, self._said = checkpoints, conversation, said
+        self._decision: Decision
         self._states: list[tuple[int, State]] = []
         self._texts: list[str] = []
         self._ids: list[int] = []
