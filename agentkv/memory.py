@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -413,13 +413,11 @@ class AgentMemory(Shared):
     ) -> TurnInProgress:
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
 
-        def prompt_of(some: Sequence[Message], name: str | None) -> tuple[Prompt, str | None]:
-            return self._prompt(some, name, system, tools)
-
         def build(pick: str | None) -> tuple[Division, tuple[str, ...]]:
+            prompt_of = partial(self._prompt, system=system, tools=tools)
             fitting = Fitting(prompt_of, self.routing, self.engine.window, max_new)
-            how = {"trims": when_full != "refuse", "drops": isinstance(skill, Pick)}
-            fitted = fitting.fit(messages, turn.decision, **how)
+            drops = isinstance(skill, Pick)
+            fitted = fitting.fit(messages, turn.decision, trims=when_full != "refuse", drops=drops)
             if fitted.pick != pick:
                 turn.fall_back(fitted.pick, fitted.notes[0])
             for note in fitted.notes:
