@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
 from agentkv.engine.settings import EngineSettings
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
+from agentkv.fitting import Fitting
 from agentkv.hashing import sha256
 from agentkv.manuals import Manuals
 from agentkv.notices import warn
@@ -326,6 +327,7 @@ class AgentMemory(Shared):
         tools: Sequence[Schema] = (),
         keep: bool = False,
         conversation: str = "",
+        when_full: Literal["refuse", "keep-last"] = "keep-last",
     ) -> Turn:
         """Answer one question and return the turn's whole record.
 
@@ -338,10 +340,14 @@ class AgentMemory(Shared):
 
         ``question`` may be a whole conversation; what an earlier turn of it has kept is restored. ``keep`` keeps this
         turn's state, so that the next one, in whatever process, reads only its new tokens; where it cannot be kept, the
-        record says why (``not_kept``). ``conversation``: its name, for spans alone. Raises UnknownSkill, WindowOverflow
-        (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
+        record says why (``not_kept``). ``conversation``: its name, for spans alone.
+
+        ``when_full``: what is done with a conversation that does not fit into the window: its oldest turns are left out
+        (``keep-last``), or it is refused. A manual that leaves no room for the question alone gives way to a smaller
+        part of the same skill, or, if it was only routed to, to none; ``Turn.notes`` says so, see ``fitting.py``.
+        Raises UnknownSkill, WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
         """
-        turn = self._turn(question, skill, graft, system, tools, keep, conversation)
+        turn = self._turn(question, skill, graft, system, tools, keep, conversation, max_new, when_full)
         for _ in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             pass
         return turn.record()
@@ -362,9 +368,10 @@ class AgentMemory(Shared):
         tools: Sequence[Schema] = (),
         keep: bool = False,
         conversation: str = "",
+        when_full: Literal["refuse", "keep-last"] = "keep-last",
     ) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
-        turn = self._turn(question, skill, graft, system, tools, keep, conversation)
+        turn = self._turn(question, skill, graft, system, tools, keep, conversation, max_new, when_full)
         for piece in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             if piece.text:
                 yield piece.text
@@ -401,14 +408,21 @@ class AgentMemory(Shared):
         tools: Sequence[Schema],
         keep: bool,
         conversation: str,
+        max_new: int | None,
+        when_full: Literal["refuse", "keep-last"],
     ) -> TurnInProgress:
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
 
         def build(pick: str | None) -> tuple[Division, tuple[str, ...]]:
-            prompt, note = self._prompt(messages, pick, system, tools)
-            if note is not None:
+            prompt_of = partial(self._prompt, system=system, tools=tools)
+            fitting = Fitting(prompt_of, self.routing, self.engine.window, max_new)
+            drops = isinstance(skill, Pick)
+            fitted = fitting.fit(messages, turn.decision, trims=when_full != "refuse", drops=drops)
+            if fitted.pick != pick:
+                turn.fall_back(fitted.pick, fitted.notes[0])
+            for note in fitted.notes:
                 turn.note(note)
-            return self._divided(prompt, messages)
+            return self._divided(fitted.prompt, fitted.messages)
 
         turn = TurnInProgress(
             self.blocks,

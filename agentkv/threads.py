@@ -177,7 +177,7 @@ class Thread(Transcript):
         self._log.require_writable()
         # 2. Answer, behind less of the conversation where it does not fit; that is known before anything is decoded.
         question, wanted = Message("user", text), self._skill(skill)
-        settings = {"keep": True, "conversation": self.thread_id, **how}
+        settings = {"keep": True, "conversation": self.thread_id, **how, "when_full": "refuse"}
         shown, why, begun = self._shown(), None, False
         while True:
             try:

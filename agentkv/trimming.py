@@ -28,7 +28,7 @@ SUMMARISE = (
     "Summarise our conversation so far in a few sentences. Keep every name, number, date, decision and open question."
 )
 _SUMMARY_TOKENS = 512
-_TAKEN_OVER = ("system", "tools", "graft", "cancellation", "conversation")
+_TAKEN_OVER = ("system", "tools", "graft", "cancellation", "conversation", "when_full")
 _NO_ROOM = "there was no room for it"
 
 

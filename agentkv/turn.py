@@ -58,6 +58,7 @@ class TurnInProgress:
             raise UsageError("the question is empty")
         self._blocks, self._question, self._decide, self._build, self._graft = blocks, question, decide, build, graft
         self._checkpoints, self._conversation, self._said = checkpoints, conversation, said
+        self._decision: Decision
         self._states: list[tuple[int, State]] = []
         self._texts: list[str] = []
         self._ids: list[int] = []
@@ -80,6 +81,15 @@ class TurnInProgress:
         if text not in self._notes:
             self._notes.append(text)
             warn(text)
+
+    @property
+    def decision(self) -> Decision:
+        """What was decided, once that is done."""
+        return self._decision
+
+    def fall_back(self, pick: str | None, why: str) -> None:
+        """Take another name than was decided on, or none; said in the record."""
+        self._decision = self._decision.model_copy(update={"pick": pick, "fallback": why})
 
     def run(
         self,

@@ -92,7 +92,7 @@ LAYERS = {
     "savings": 2,
     "engine": 2,
     "restoring": 3, "blocks": 3, "checkpoints": 3, "mismatch": 3, "turn": 4, "router": 4, "skills": 3,
-    "again": 5, "manuals": 5, "memory": 5, "threads": 5, "trimming": 5,
+    "again": 5, "manuals": 5, "fitting": 5, "memory": 5, "threads": 5, "trimming": 5,
     "packs": 6, "flywheel": 6, "documents": 6, "evidence": 6,
     "bench": 7, "forget": 7, "cli": 8, "__main__": 9,
 }  # fmt: skip

@@ -60,7 +60,8 @@ class Inventory:
         for root in self.roots:
             if place.is_relative_to(root) or root.is_relative_to(place):
                 more = find_manuals(place if place.is_relative_to(root) else root, root)
-                found.files += [path for path in more.files if path not in found.files]
+                known = set(found.files)
+                found.files += [path for path in more.files if path not in known]
                 found.unreadable += more.unreadable
                 found.notices += more.notices
         return found

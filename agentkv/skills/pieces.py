@@ -3,9 +3,11 @@
 Tokens are counted here as the memory will count them, and ids are known before anything is read, so "is it stored?"
 costs a hash. Knows engines and prompts; neither stores nor reads anything with a model.
 
-**When a manual is split**: if with the agent prefix it leaves less than a reserve for question and answer in the window
-(``RESERVE``, or an eighth of a small window), or if it is over ``max_tokens``. Parts are called ``skill/heading``, and
-``skill/heading-2`` where that is taken. A part's name, and so its block, does not change with the parts before it.
+**When a manual is split**: if with the agent prefix it leaves less than half of the window for what else a turn holds
+(a system text, tools, the conversation, the answer), or, where ``max_tokens`` is given, if it is over that or leaves
+less than a reserve for question and answer (``RESERVE``, or an eighth of a small window). Parts are called
+``skill/heading``, and ``skill/heading-2`` where that is taken. A part's name, and so its block, does not change with
+the parts before it.
 
 **References** (``references/….md``) are blocks whose parent is the manual's, called ``skill/references/file.md``. They
 have no description, so no question is routed to them from outside of the skill. A reference that does not fit behind
@@ -59,8 +61,9 @@ class Cutter:
         self._max_tokens = max_tokens
         self._prefix_ids = self._prompts.build(prefix, "", [Message("user", "?")]).prefix
         self._prefix_id = blocks.id_of(self._prefix_ids)
-        window = blocks.engine.window
-        self._room = window - min(RESERVE, window // 8) - len(self._prefix_ids)
+        window, n_prefix = blocks.engine.window, len(self._prefix_ids)
+        most = window - min(RESERVE, window // 8) - n_prefix
+        self._room = most if max_tokens else min(most, max(window // 2 - n_prefix, (window - n_prefix) // 4))
 
     def cut(self, manual: Manual, references: Sequence[tuple[str, str]] = ()) -> list[Piece]:
         """The blocks of a skill, each after the one that it is behind.

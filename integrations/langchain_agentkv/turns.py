@@ -124,6 +124,7 @@ class Request:
             system=system_text(memory, self.conversation.system, tools.answer_teaching(wanted)),
             tools=wanted.tools,
             keep=self._keep,
+            when_full="refuse",  # what is left out of a conversation is for LangChain's middleware to decide
         )
         for piece in pieces:
             if isinstance(piece, Turn):

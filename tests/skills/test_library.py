@@ -496,23 +496,23 @@ def test_a_manual_over_the_window_becomes_routed_parts(memory: AgentMemory, root
     ((manual, pieces),) = plan.unchanged
     assert len(pieces) == report.events[0].pieces > 1
     assert "".join(piece.manual.text for piece in pieces) == manual.text
-    assert [piece.manual.name for piece in pieces][:2] == ["long/long", "long/section-10"]
+    assert [piece.manual.name for piece in pieces][:2] == ["long/long", "long/section-6"]
     for piece in pieces:
         manifest = memory.store.manifest(piece.block_id)
         assert manifest is not None
         assert len(manifest.tokens) == piece.n_tokens
-        assert manifest.n_tokens + 512 <= memory.engine.window
+        assert manifest.n_tokens * 2 <= memory.engine.window
     turn = memory.ask("what about section 12?", skill="long", max_new=4)
     assert turn.decision.pick in {piece.manual.name for piece in pieces} | {None}
     assert set(turn.decision.scores) > {piece.manual.name for piece in pieces}
     described = {named.name: named.description for named in memory.names()}
-    assert described["long/section-10"].startswith("Long; Section 10; Section 11; ")
-    assert described["long/section-10"].endswith("All about long.")
+    assert described["long/section-6"].startswith("Long; Section 6; Section 7; ")
+    assert described["long/section-6"].endswith("All about long.")
 
 
 def test_a_budget_splits_what_would_fit_and_an_edit_reads_one_part(memory: AgentMemory, root: Path) -> None:
     skill(root, "long", SECTIONS[:3000])
-    assert SkillLibrary(memory, root).sync().events[0].pieces == 1
+    assert SkillLibrary(memory, root, max_tokens=3500).sync().events[0].pieces == 1  # over half of the window
     library = SkillLibrary(memory, root, max_tokens=800)
     report = library.sync()
     assert report.changed == ("long",)
