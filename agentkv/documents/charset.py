@@ -112,7 +112,7 @@ def _without_mark(data: bytes) -> str | None:
 
 def _escaped(data: bytes) -> str | None:
     name = next((name for mark, name in _ESCAPES if mark in data), None)
-    return name if name is not None and decodes(data, name) else None
+    return name if name is not None and decodes(data, name) and data.decode(name) else None
 
 
 def _guessed(data: bytes) -> Charset | None:

@@ -109,6 +109,7 @@ def test_short_western_texts_are_windows_1252(text: str) -> None:
         (("Plain words in UTF-16 without a mark.\r\n" * 3).encode("utf-16-le"), "utf-16-le", "guessed"),
         (("Plain words in UTF-16 without a mark.\r\n" * 3).encode("utf-16-be"), "utf-16-be", "guessed"),
         (b"caf\xe9", "cp1252", "guessed"),
+        (b"\x1b$)C", "utf-8", "known"),  # an escape before nothing
         ("mostly UTF-8: äöüß ".encode() + b"\xff", "utf-8, 1 bytes read as windows-1252", "guessed"),
     ],
 )
