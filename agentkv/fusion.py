@@ -1,0 +1,43 @@
+"""Several orders of the same things in one, by reciprocal ranks: scores of unlike scales need not be compared.
+
+Knows ranks; refuses to know what is ranked. An item of one order alone has what it gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+CONSTANT = 60.0
+"""The usual one: orders are fused by the sum of 1 / (this + rank), the first rank being 0."""
+
+
+def ranked(scores: Mapping[T, float]) -> list[tuple[int, T]]:
+    """Items with their ranks, the highest score first; equal ones share a rank and stay in their order.
+
+    >>> ranked({"a": 0.1, "b": 0.7, "c": 0.7})
+    [(0, 'b'), (0, 'c'), (2, 'a')]
+    """
+    found: list[tuple[int, T]] = []
+    before = None
+    for place, (item, score) in enumerate(sorted(scores.items(), key=lambda each: -each[1])):
+        found.append((found[-1][0] if score == before else place, item))
+        before = score
+    return found
+
+
+def fused(orders: Iterable[tuple[float, Iterable[tuple[int, T]]]], constant: float = CONSTANT) -> list[tuple[T, float]]:
+    """Items of orders, each a weight and ranks with items, by the sum of weight / (constant + rank), most first.
+
+    Of equals the one that came first stays first.
+
+    >>> fused([(1, enumerate("ab")), (2, enumerate("b"))], constant=1)
+    [('b', 2.5), ('a', 1.0)]
+    """
+    scores: dict[T, float] = {}
+    for weight, order in orders:
+        for rank, item in order:
+            scores[item] = scores.get(item, 0.0) + weight / (constant + rank)
+    return sorted(scores.items(), key=lambda each: -each[1])
