@@ -28,16 +28,20 @@ def ranked(scores: Mapping[T, float]) -> list[tuple[int, T]]:
     return found
 
 
-def fused(orders: Iterable[tuple[float, Iterable[tuple[int, T]]]], constant: float = CONSTANT) -> list[tuple[T, float]]:
-    """Items of orders, each a weight and ranks with items, by the sum of weight / (constant + rank), most first.
+def fused(
+    orders: Iterable[tuple[float | Mapping[T, float], Iterable[tuple[int, T]]]], constant: float = CONSTANT
+) -> list[tuple[T, float]]:
+    """Items of several orders by the sum of weight / (constant + rank), most first.
 
-    Of equals the one that came first stays first.
+    Of each order are given its weight, or one for each of its items, and ranks with items. Of equals the one that came
+    first stays first.
 
-    >>> fused([(1, enumerate("ab")), (2, enumerate("b"))], constant=1)
-    [('b', 2.5), ('a', 1.0)]
+    >>> fused([(1, enumerate("ab")), ({"b": 2, "c": 0.5}, enumerate("bc"))], constant=1)
+    [('b', 2.5), ('a', 1.0), ('c', 0.25)]
     """
     scores: dict[T, float] = {}
     for weight, order in orders:
         for rank, item in order:
-            scores[item] = scores.get(item, 0.0) + weight / (constant + rank)
+            of_item = weight[item] if isinstance(weight, Mapping) else weight
+            scores[item] = scores.get(item, 0.0) + of_item / (constant + rank)
     return sorted(scores.items(), key=lambda each: -each[1])
