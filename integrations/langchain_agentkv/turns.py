@@ -99,9 +99,14 @@ class Request:
         notes = [*self.conversation.notes, *parts.notes]
         for note in notes:
             warn(note)
-        decision = routed or wanted.decision or turn.decision
+        decision = turn.decision if self._decided(routed) else wanted.decision or turn.decision
         notes = list(dict.fromkeys((*decision.notes, *notes, *turn.notes)))
         yield turn.model_copy(update={"decision": decision, "notes": tuple(notes)})
+
+    def _decided(self, routed: Decision | None) -> Decision | None:
+        """The decision that this turn's skill comes from; None where the caller named it, or wants none."""
+        made = routed or self.settings.decision
+        return made if made is not None and (routed is not None or made.pick == self.settings.skill) else None
 
     def _check(self, barred: Container[str] = ()) -> CallCheck:
         return CallCheck.of(self.settings, self.memory.call_form, self.conversation.repeats, barred)
@@ -115,7 +120,7 @@ class Request:
         reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
         pieces = memory.stream(
             self.conversation.messages,
-            skill=wanted.skill if routed is None else routed.pick,
+            skill=self._decided(routed) or wanted.skill,
             max_new=wanted.max_new,
             sampling=wanted.sampling,
             stop=wanted.stop,
