@@ -35,6 +35,9 @@ from langchain_agentkv.settings import CallSettings
 from langchain_agentkv.system import system_text
 
 _NOTHING = "the model gave neither text nor a call; the answer's text in brackets is not its own: ask in other words"
+_BROKEN = (
+    "the model wrote a call that is not whole; it is in invalid_tool_calls, as written: ask again, or in other words"
+)
 
 _LONGEST_RESULT = 500
 """Characters of a tool's result that stand in for an answer."""
@@ -91,7 +94,9 @@ class Request:
             parts.begin_again(self._check(barred))
             turn = _joined(turn, (yield from self._turn(routed, parts, barred, cancellation)))
         if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
-            parts.notes += [] if parts.notes or turn.finish == "length" else [_NOTHING]
+            parts.notes += (
+                [] if parts.notes or turn.finish == "length" else [_NOTHING if parts.broken is None else _BROKEN]
+            )
             yield Placeholder(self._no_answer(turn, parts))
         schema = tools.unchecked_schema(wanted)
         if schema is not None and turn.finish == "stop" and not parts.called:
