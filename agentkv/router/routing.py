@@ -47,6 +47,10 @@ class Within:
     skill: str
 
 
+Wanted = str | Pick | Within | Decision | None
+"""Behind which block a turn is asked: a stored name, what the router picks, what it has picked, or none."""
+
+
 @dataclass(frozen=True)
 class _Found:
     """The live labels with what is known of them, and the names that cannot be candidates, with the reason.
@@ -235,8 +239,10 @@ class Routing:
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def decide(self, question: str, skill: str | Pick | Within | None) -> Decision:
+    def decide(self, question: str, skill: Wanted) -> Decision:
         """The decision of a turn whose caller said ``skill``."""
+        if isinstance(skill, Decision):
+            return skill
         if isinstance(skill, Pick):
             return self.route(question)
         if isinstance(skill, Within):

@@ -16,6 +16,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from agentkv.errors import UsageError
+from langchain_agentkv.formats import CHECKER
 
 _INNER = ("properties", "$defs", "definitions", "patternProperties")
 
@@ -60,7 +61,7 @@ def _validator(schema: Mapping[str, Any]) -> Validator:
         kind.check_schema(plain)
     except SchemaError as error:
         raise UsageError(f"the schema is not a JSON schema: {error.message}") from error
-    return kind(plain, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
+    return kind(plain, registry=Registry(), format_checker=CHECKER)
 
 
 def misfit(schema: Mapping[str, Any], text: str) -> str:

@@ -76,6 +76,14 @@ def test_a_call_that_cannot_be_made_is_an_invalid_one(tmp_path: Path, call: Tool
     assert timeless(answers[0]) == timeless(answers[1]) == timeless(answers[2])
 
 
+@pytest.mark.parametrize("text", ['<tool_call>\n{"name": "add", "arguments": [1]}\n</tool_call>', "<tool_call>\n{"])
+def test_a_call_that_is_not_whole_is_said_to_be_that(tmp_path: Path, text: str) -> None:
+    with pytest.warns(AgentKVWarning, match="a call that is not whole; it is in invalid_tool_calls"):
+        answer = talking(tmp_path, lambda _: text).bind_tools([add]).invoke("?")
+    assert [bad["args"] for bad in answer.invalid_tool_calls] == [text]
+    assert "was not whole]" in answer.text
+
+
 def test_what_was_written_in_the_models_place_is_not_given_back_to_it(tmp_path: Path, prompts: Prompts) -> None:
     call = GENERIC.text([ToolCall("sub", "{}")])
     bound = talking(tmp_path, lambda prompt: prompts.append(prompt) or call).bind_tools([add])
