@@ -129,7 +129,8 @@ def test_a_program_that_does_not_compile_is_proposed_with_its_error() -> None:
 
 def test_what_a_session_shows_is_no_part_of_its_program() -> None:
     found = candidate_in(f"```pycon\n{SESSION}...\n>>> solve(6, 7)\n42\n```")
-    assert found is not None and "42" in found.source
+    assert found is not None
+    assert "42" in found.source
     names: dict[str, Any] = {}
     exec(found.source, names)  # noqa: S102 - this test's own text
     assert names["solve"](6, 7) == 42
@@ -140,7 +141,8 @@ def test_a_mark_of_thought_within_a_program_is_text(mark: str) -> None:
     source = f"def solve(text):\n    return text.split({mark!r})\n"
     for said in (f"```python\n{source}```", f"<think>So.</think>\n```python\n{source}```"):
         found = candidate_in(said)
-        assert found is not None and found.source == source
+        assert found is not None
+        assert found.source == source
 
 
 def test_what_holds_no_program_gives_none() -> None:
