@@ -142,6 +142,16 @@ def test_each_listing_shows_what_another_engine_has_made(filled: Run, skills: Pa
     assert FLASH in (found["other_engine"] if command == ("stats",) else found)["note"]
 
 
+def test_a_model_s_listing_of_skills_says_which_other_ones_have(filled: Run, skills: Path) -> None:
+    found = record(filled("skills", "list", skills, "--model", "fake:b", "--json"))
+    assert {(skill["state"], skill["blocks"]) for skill in found["skills"]} == {("new", 0)}
+    differs = [skill["differs"] for skill in found["skills"] if skill["differs"]]
+    assert differs
+    assert all(fields.keys() == {"model_sha256"} for fields in differs)
+    assert "model_sha256 = fake, here fake:b" in found["note"]
+    assert "model_sha256 = fake, here fake:b" in filled("skills", "list", skills, "--model", "fake:b").stdout
+
+
 def test_show_names_the_field(filled: Run) -> None:
     filled("settings", "flash-attention=on")
     assert record(filled("show", "fees", "--json"))["differs"] == {"flash_attention": {"there": False, "here": True}}
