@@ -246,10 +246,10 @@ class ThreadEntry(Record):
     rewound is still there, beside what came after it. ``skill``: whose manual the answer was given behind, or None.
     ``checkpoint``: the block that holds the state in front of the answer, or None where it was not kept.
     ``left_out``: how many turns, from the first one on, the model was not shown for this answer; ``summary``: the text
-    that it was shown instead of them, or None.
+    that it was shown instead of them, or None. ``lacking``: there was no skill since what is stored could not be used.
     """
 
-    added = frozenset({"left_out", "summary"})
+    added = frozenset({"left_out", "summary", "lacking"})
 
     format: Literal[1] = 1
     thread_id: Annotated[str, Field(min_length=1, max_length=512)]
@@ -262,6 +262,7 @@ class ThreadEntry(Record):
     checkpoint: Sha256 | None
     left_out: Count = 0
     summary: str | None = None
+    lacking: bool = False
 
 
 class EngineChoice(Record):

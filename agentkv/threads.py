@@ -33,7 +33,8 @@ class Same(Enum):
     """A value of ``skill`` in a thread."""
 
     SKILL = "same"
-    """The skill of the turn before; in the first turn, whatever the router picks."""
+    """The skill of the turn before; in the first turn, and behind one that lacked the skills that are stored, whatever
+    the router picks."""
 
 
 class Transcript:
@@ -203,7 +204,7 @@ class Thread(Transcript):
     def _skill(self, skill: str | Pick | Within | Same | None) -> str | Pick | Within | None:
         if not isinstance(skill, Same):
             return skill
-        return self._turns[-1].skill if self._turns else Pick.ROUTE
+        return Pick.ROUTE if not self._turns or self._turns[-1].lacking else self._turns[-1].skill
 
     def _kept(self, question: str, turn: Turn, shown: Shown, why: str | None) -> Turn:
         """Write a turn down; its record, with what was left out. Raises ThreadChanged and others with the turn."""
@@ -211,7 +212,9 @@ class Thread(Transcript):
             note = left_out_note(self.thread_id, shown, self._memory.engine.window, why)
             turn = turn.model_copy(update={"notes": (*turn.notes, note)})
             warn(note)
-        said = {"question": question, "answer": turn.text, "skill": turn.decision.pick, **vars(shown)}
+        pick = turn.decision.pick
+        lacking = pick is None and bool(turn.decision.left_out)
+        said = {"question": question, "answer": turn.text, "skill": pick, "lacking": lacking, **vars(shown)}
         entry = _entry(self.thread_id, self._head, **said, finish=turn.finish, checkpoint=turn.checkpoint)
         try:
             self._turns.append(self._append(entry))

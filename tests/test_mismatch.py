@@ -150,6 +150,27 @@ def test_a_conversation_behind_a_skill_of_another_engine_says_so(store: Path) ->
         assert memory.thread("t").ask("And now?").decision.pick == "fees"
 
 
+def test_a_conversation_begun_without_its_skills_goes_on_saying_so_and_has_them_once_they_are_there(
+    store: Path,
+) -> None:
+    for _ in range(2):
+        with AgentMemory(store, engine(FLASH)) as memory, pytest.warns(AgentKVWarning, match="left out"):
+            assert "left out" in memory.thread("t").ask("What is the restocking fee?").notes[0]
+    with AgentMemory(store, engine(FLASH), strict=True) as memory, pytest.raises(SkillsLeftOut):
+        memory.thread("t").ask("What is the restocking fee?")
+    with AgentMemory(store, engine()) as memory:
+        thread = memory.thread("t")
+        assert thread.ask("What is the restocking fee?").decision.pick == "fees"
+        assert [turn.lacking for turn in thread.turns] == [True, True, False]
+        assert thread.ask("And now?").decision.pick == "fees"
+
+
+def test_a_conversation_that_wants_no_skill_lacks_none(store: Path) -> None:
+    with AgentMemory(store, engine(FLASH)) as memory:
+        memory.thread("t").ask("Hello", skill=None)
+        assert memory.thread("t").ask("What is the restocking fee?").notes == ()
+
+
 def test_a_library_says_why_it_reads_again(tmp_path: Path) -> None:
     (tmp_path / "skills" / "greet").mkdir(parents=True)
     (tmp_path / "skills" / "greet" / "SKILL.md").write_text("---\nname: greet\ndescription: Greets.\n---\nSay hello.")

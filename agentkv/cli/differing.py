@@ -102,12 +102,16 @@ def expected(store: BlockStore, model: str | None, settings: EngineSettings | No
 
     Raises the errors of ModelError, UsageError.
     """
-    from agentkv.engine.opening import choose, expected_fingerprint
+    from agentkv.engine.errors import NoGpu
+    from agentkv.engine.opening import choose, expected_fingerprint, require_usable
 
     name, as_set = choose({"model": model}, store.engine_choice)
     settings = settings or as_set
     try:
+        require_usable(name, settings)
         return Expected(store, str(name), settings, expected_fingerprint(name, settings))
+    except NoGpu as error:  # no engine is opened so, and nothing could be deposited for it
+        return Expected(store, str(name), settings, None, error.message)
     except AgentKVError as error:
         if model is not None:
             raise
@@ -126,7 +130,7 @@ def say_note(meant: Expected, text: str) -> None:
     if text:  # not folded: it holds a command to be copied
         typer.echo(printable(f"\n{text}"))
     elif meant.why:
-        say(f"\nof which engine these are cannot be compared with {meant.model}: {meant.why}", dim=True)
+        say(f"\nwhether {meant.model} can use these is not known: {meant.why}", dim=True)
 
 
 def tell_of_others(store: Path | None) -> None:

@@ -26,10 +26,10 @@ _OTHER = "other engine by"
 class Entry:
     """One name. What only a sound block tells is None where there is none; ``fault`` says why.
 
-    ``selected``: whether the engine of the model that was asked for can use it, None if none was. ``differs``: by which
-    fields it is another engine's than `agentkv ask` opens, with both values. Bytes are those on disk.
-    ``last_use``: ISO 8601, UTC. ``imported``: whether it came with a pack;
-    ``signed_by``: the key that had signed that.
+    ``selected``: whether the engine of the model that was asked for can use it, None if none was, or that is unknown.
+    ``differs``: by which fields it is another engine's than `agentkv ask` opens, with both values. Bytes are those on
+    disk. ``last_use``: ISO 8601, UTC. ``imported``: whether it came with a pack; ``signed_by``: the key that had signed
+    that.
     """
 
     name: str
@@ -72,6 +72,7 @@ def list_(
 
     with options.open_store(store) as opened:
         meant = expected(opened, model)
+        model = None if meant.fingerprint is None else model
         failures: list[AgentKVError] = []
         names = [n for n in opened.names(on_error=failures.append) if n.kind in ("skill", "text")]
         signed = signers(opened)

@@ -47,7 +47,7 @@ def settings(
     An option wins over the environment (AGENTKV_MODEL, AGENTKV_KV_TYPE …), that over the store's settings, these over
     the default; so too for AgentMemory in Python.
     """
-    from agentkv.engine.opening import choose
+    from agentkv.engine.opening import choose, require_usable
     from agentkv.records import EngineChoice
 
     changes: dict[str, Any] = dict(_pair(value) for value in values or ())
@@ -55,9 +55,8 @@ def settings(
     if changes:
         with options.open_store(store, create=True) as opened:
             choice = EngineChoice.model_validate({**opened.engine_choice.model_dump(), **changes})
-            choose(
-                choice.model_dump(), EngineChoice()
-            )  # what does not go together is refused now, not at the next command
+            # What does not go together, or is not here, is refused now, not at the next command.
+            require_usable(*choose(choice.model_dump(), EngineChoice()))
             opened.set_engine_choice(choice)
     rows = _rows(options.stored_choice(store))
     record = {"store": options.store_path(store), "engine": {row["name"]: row for row in rows}}

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from agentkv.engine.base import Engine
 from agentkv.engine.fake import FAKE, FakeEngine, fake_fingerprint, fake_sha256, quote
 from agentkv.engine.models.catalogue import DEFAULT
-from agentkv.engine.settings import EngineSettings
+from agentkv.engine.settings import EngineSettings, require_gpu
 from agentkv.errors import UsageError
 from agentkv.records import EngineChoice, Fingerprint
 
@@ -76,6 +76,18 @@ def open_engine(model: str | Path, settings: EngineSettings) -> Engine:
     from agentkv.engine.llama import LlamaEngine
 
     return LlamaEngine.open(model, settings)
+
+
+def require_usable(model: str | Path, settings: EngineSettings) -> None:
+    """Raise NoGpu for layers on a GPU that this installation would ignore; no model is loaded."""
+    if not settings.gpu_layers:
+        return
+    has_gpu = False
+    if not is_fake(model):
+        import llama_cpp
+
+        has_gpu = bool(llama_cpp.llama_supports_gpu_offload())
+    require_gpu(settings, has_gpu)
 
 
 def model_sha256(model: str | Path) -> str:

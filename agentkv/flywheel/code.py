@@ -9,6 +9,7 @@ is wanted.
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import re
 import textwrap
@@ -30,6 +31,8 @@ _PYTHON = frozenset({"python", "py", "ipython"})
 _CLOSING = re.compile(r"[ \t>]*(`{3,}|~{3,})[ \t]*$")
 _INDENTED_FENCE = re.compile(r"^[ \t]+(?=`{3}|~{3})", re.M)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_BLANK = re.compile(r"[^\S\n\t\r\f\v ]")
+_PROMPT = re.compile(r"^>>> ", re.M)
 _CODE = re.compile(r"^(?:def |class |import |from |@|PARAMETERS\b|[A-Za-z_]\w* *=)", re.M)
 
 
@@ -48,17 +51,16 @@ class Code:
 
 
 def parts_of(text: str) -> list[str]:
-    """What follows a model's thinking, if there is an end of it; then all that it said, without the marks of thought.
+    """What follows a model's thinking, if there is an end of it; then all that it said, without the marks of thought;
+    then as it stands, since a program may hold such a mark in a text of its own.
 
     >>> parts_of("<think>5?</think>It is 6.")
-    ['It is 6.', '\\n5?\\nIt is 6.']
+    ['It is 6.', '\\n5?\\nIt is 6.', '<think>5?</think>It is 6.']
     """
     text = text[-_MOST_CHARS:]
     marks = list(_THOUGHT.finditer(text))
-    whole = _THOUGHT.sub("\n", text)
-    if marks and marks[-1][0].startswith("</"):
-        return [text[marks[-1].end() :], whole]
-    return [whole]
+    after = [text[marks[-1].end() :]] if marks and marks[-1][0].startswith("</") else []
+    return list(dict.fromkeys([*after, _THOUGHT.sub("\n", text), text]))
 
 
 def blocks(text: str) -> list[Code]:
@@ -76,11 +78,12 @@ def unmarked(text: str) -> Iterator[Code]:
 
 
 def compiled(code: Code) -> tuple[str, ast.Module] | None:
-    """The source that compiles, with its tree: as it stands, else without the indentation common to all its lines.
+    """The source that compiles, with its tree: as it stands, else without the indentation common to all its lines,
+    with plain blanks for others, without the prompts of a session (``>>>``).
 
     Of code that has no end also without what follows at the margin and is no Python: prose, a mark, a cut statement.
     """
-    for source in dict.fromkeys((code.source, textwrap.dedent(code.source))):
+    for source in dict.fromkeys(_readings(code.source)):
         lines = source.splitlines(keepends=True)
         for _ in range(1 if code.closed else _TRIES):
             tree, wrong = _tree("".join(lines))
@@ -90,6 +93,18 @@ def compiled(code: Code) -> tuple[str, ast.Module] | None:
                 break
             lines = lines[: wrong - 1]
     return None
+
+
+def _readings(source: str) -> Iterator[str]:
+    yield source
+    yield textwrap.dedent(source)
+    plain = textwrap.dedent(_BLANK.sub(" ", source))
+    yield plain
+    if _PROMPT.search(plain):
+        import doctest  # slow to import
+
+        with contextlib.suppress(ValueError):  # of a prompt without a blank behind it
+            yield doctest.script_from_examples(plain)
 
 
 def _tree(source: str) -> tuple[ast.Module | None, int]:

@@ -106,6 +106,19 @@ def test_a_gpu_that_nothing_uses(filled: Run) -> None:
     assert error_of(filled("ask", QUESTION, "--gpu-layers", 99, "--json"))["exit_code"] == 15
 
 
+def test_a_gpu_that_nothing_uses_is_not_set_for_a_store_and_no_listing_advises_it(
+    filled: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert error_of(filled("settings", "gpu-layers=99", "--json"))["exit_code"] == 15
+    assert filled("ask", QUESTION).exit_code == 0
+    monkeypatch.setenv("AGENTKV_GPU_LAYERS", "99")
+    screen = filled("list").stdout
+    assert "deposit --again" not in screen
+    assert "is not known: gpu_layers = 99" in screen
+    assert "fake*" not in screen
+    assert {block["selected"] for block in record(filled("list", "--json"))["blocks"]} == {None}
+
+
 def test_again_deposits_all_of_it_documents_too(filled: Run, skills: Path) -> None:
     filled("docs", "add", skills, "--tokens", 128, "--overlap", 0)
     done = record(filled("deposit", "--again", "--flash-attention", "--json"))
@@ -140,6 +153,16 @@ def test_each_listing_shows_what_another_engine_has_made(filled: Run, skills: Pa
     assert "--flash-attention` deposits them" in screen.stdout
     found = record(filled(*arguments, "--json"))
     assert FLASH in (found["other_engine"] if command == ("stats",) else found)["note"]
+
+
+def test_a_model_s_listing_of_skills_says_which_other_ones_have(filled: Run, skills: Path) -> None:
+    found = record(filled("skills", "list", skills, "--model", "fake:b", "--json"))
+    assert {(skill["state"], skill["blocks"]) for skill in found["skills"]} == {("new", 0)}
+    differs = [skill["differs"] for skill in found["skills"] if skill["differs"]]
+    assert differs
+    assert all(fields.keys() == {"model_sha256"} for fields in differs)
+    assert "model_sha256 = fake, here fake:b" in found["note"]
+    assert "model_sha256 = fake, here fake:b" in filled("skills", "list", skills, "--model", "fake:b").stdout
 
 
 def test_show_names_the_field(filled: Run) -> None:

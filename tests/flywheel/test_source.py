@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,11 @@ def indented(text: str, by: str) -> str:
     return "".join(by + line if line.strip() else line for line in text.splitlines(keepends=True))
 
 
+SESSION = "".join((">>> " if number == 0 else "... ") + line for number, line in enumerate(MULTIPLY.splitlines(True)))
 MARKED = {
+    "a session": f"```pycon\n{SESSION}```",
+    "a session in a Python fence": f"```python\n{SESSION}...\n```",
+    "blanks that do not break": f"```python\n{MULTIPLY}```".replace("    ", "\u00a0" * 4),
     "backticks": f"```python\n{MULTIPLY}```",
     "tildes": f"~~~\n{MULTIPLY}~~~",
     "tildes with a language": f"Here:\n\n~~~python\n{MULTIPLY}~~~\nBye.",
@@ -120,6 +125,24 @@ def test_a_program_that_does_not_compile_is_proposed_with_its_error() -> None:
         found = program_in(text)
         assert found is not None
         assert found.source == broken
+
+
+def test_what_a_session_shows_is_no_part_of_its_program() -> None:
+    found = candidate_in(f"```pycon\n{SESSION}...\n>>> solve(6, 7)\n42\n```")
+    assert found is not None
+    assert "42" in found.source
+    names: dict[str, Any] = {}
+    exec(found.source, names)  # noqa: S102 - this test's own text
+    assert names["solve"](6, 7) == 42
+
+
+@pytest.mark.parametrize("mark", ["<think>", "</think>", "<think>a</think>"])
+def test_a_mark_of_thought_within_a_program_is_text(mark: str) -> None:
+    source = f"def solve(text):\n    return text.split({mark!r})\n"
+    for said in (f"```python\n{source}```", f"<think>So.</think>\n```python\n{source}```"):
+        found = candidate_in(said)
+        assert found is not None
+        assert found.source == source
 
 
 def test_what_holds_no_program_gives_none() -> None:

@@ -81,11 +81,11 @@ def list_(
     if place.exists():
         with options.open_store(store) as opened:
             digest = None if model is None else model_digest(model)
-            names = [named for named in opened.names("skill", on_error=failures.append) if _fits(opened, named, digest)]
+            names = list(opened.names("skill", on_error=failures.append))
             apart = {error.path.parent for error in broken}
             meant = expected(opened, model)
-            entries = list(_entries(opened, manuals, names, inventory.roots, apart, failures, meant))
-            note = meant.note((entry.name, _fields(entry)) for entry in entries if entry.blocks)
+            entries = list(_entries(opened, manuals, names, inventory.roots, apart, failures, meant, digest))
+            note = meant.note((entry.name, _fields(entry)) for entry in entries if entry.blocks or entry.differs)
     record = {
         "folders": inventory.roots,
         "store": place,
@@ -127,20 +127,28 @@ def _entries(
     broken: set[Path],
     failures: list[AgentKVError],
     meant: Expected,
+    digest: str | None,
 ) -> Iterator[Entry]:
-    """Each skill once a model that it is stored for; then those whose folder is gone. Faults go to ``failures``."""
+    """Each skill once a model that it is stored for; then those whose folder is gone. Faults go to ``failures``.
+
+    ``digest``: of that model only, None for all; what is stored for others alone is new, with what differs.
+    """
     from agentkv.skills.pieces import owner
 
     groups: dict[tuple[str, str], list[NamedBlock]] = {}
+    away: dict[str, NamedBlock] = {}
     for named in names:
-        groups.setdefault((owner(named.name), named.fingerprint_id), []).append(named)
+        if _fits(store, named, digest):
+            groups.setdefault((owner(named.name), named.fingerprint_id), []).append(named)
+        else:
+            away.setdefault(owner(named.name), named)
     for manual in manuals:
         mine = [group for (name, _), group in groups.items() if name == manual.name]
         for group in mine:
             state, fault = _state(manual, group, store, failures)
             yield _about(manual.name, state, group, meant, str(manual.path), manual, fault)
         if not mine:
-            yield _new(manual)
+            yield _new(manual, meant, away.get(manual.name))
     there = {manual.name for manual in manuals}
     for (name, _), group in groups.items():
         source = Path(group[0].source)
@@ -148,8 +156,11 @@ def _entries(
             yield _about(name, "gone", group, meant, str(source))
 
 
-def _new(manual: Manual) -> Entry:
-    return Entry(manual.name, "new", None, None, None, None, 0, str(manual.path), manual=manual)
+def _new(manual: Manual, meant: Expected | None = None, away: NamedBlock | None = None) -> Entry:
+    from agentkv.cli.differing import record_of
+
+    differs = None if meant is None or away is None else record_of(meant.of_block(away.block_id))
+    return Entry(manual.name, "new", None, None, None, None, 0, str(manual.path), differs=differs, manual=manual)
 
 
 def _about(
