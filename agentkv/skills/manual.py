@@ -364,7 +364,7 @@ def load_manuals(roots: Sequence[Path]) -> LoadReport:
     for root in roots:
         found = Found(files=[root]) if root.name in FILE_NAMES and not root.is_dir() else find_manuals(root)
         if not found.files and not found.unreadable:
-            raise InvalidManual(root, NOTHING_THERE)
+            raise InvalidManual(root, "; ".join([NOTHING_THERE, *found.notices]))
         files |= dict.fromkeys(found.files)
         broken += found.unreadable
         notices += found.notices
