@@ -397,7 +397,8 @@ def told_apart(
 
 def taken_by(manual: Manual, keeper: Path) -> InvalidManual:
     """That a manual cannot be loaded since its name is that of the skill in the folder ``keeper``."""
-    return InvalidManual(manual_file(manual.path), f"the name {manual.name!r} is taken by {keeper}", keeper=keeper)
+    reason = f"the name {manual.name!r} is taken by {keeper}; rename or remove one of them"
+    return InvalidManual(manual_file(manual.path), reason, keeper=keeper)
 
 
 def _precedence(manual: Manual, roots: Sequence[Path]) -> tuple[int, bool, int, bool, Path]:
