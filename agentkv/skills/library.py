@@ -157,7 +157,7 @@ class SkillLibrary(Shared):
     def announce(self, plan: Plan, *, clashes: bool = False) -> None:
         """Warn of the plan's notices that were not warned of before; with ``clashes``, of names that two have, too."""
         told = [error for error in plan.clashes if not (self._layered and self._is_of_another_root(error))]
-        names = [f"{error.message}; rename or remove one of them" for error in told if clashes]
+        names = [error.message for error in told if clashes]
         warn_of([*plan.notices, *names], self._said)
 
     def _is_of_another_root(self, clash: InvalidManual) -> bool:

@@ -364,7 +364,7 @@ def load_manuals(roots: Sequence[Path]) -> LoadReport:
     for root in roots:
         found = Found(files=[root]) if root.name in FILE_NAMES and not root.is_dir() else find_manuals(root)
         if not found.files and not found.unreadable:
-            raise InvalidManual(root, NOTHING_THERE)
+            raise InvalidManual(root, "; ".join([NOTHING_THERE, *found.notices]))
         files |= dict.fromkeys(found.files)
         broken += found.unreadable
         notices += found.notices
@@ -397,7 +397,8 @@ def told_apart(
 
 def taken_by(manual: Manual, keeper: Path) -> InvalidManual:
     """That a manual cannot be loaded since its name is that of the skill in the folder ``keeper``."""
-    return InvalidManual(manual_file(manual.path), f"the name {manual.name!r} is taken by {keeper}", keeper=keeper)
+    reason = f"the name {manual.name!r} is taken by {keeper}; rename or remove one of them"
+    return InvalidManual(manual_file(manual.path), reason, keeper=keeper)
 
 
 def _precedence(manual: Manual, roots: Sequence[Path]) -> tuple[int, bool, int, bool, Path]:
