@@ -178,6 +178,10 @@ class _Markdown:
                 self.breaks.append(Break(position, ITEM))
             if token.type == "paragraph_open":
                 self._table(line, min(past, len(self._lines)))
+            elif token.type == "fence":
+                self._printed(line + 1, min(past - 1, len(self._lines)))
+            elif token.type == "html_block":
+                self._html(line, min(past, len(self._lines)))
         self._tokens = []
 
     def _table(self, first: int, stop: int) -> None:
@@ -188,6 +192,29 @@ class _Markdown:
             last, text = self._lines[stop - 1]
             self.tables.append(Table(self._lines[rule - 1][0], last + len(text), columns))
             self.breaks += [Break(self._lines[line][0], ITEM) for line in range(rule - 1, stop) if line != rule]
+
+    def _printed(self, first: int, stop: int) -> None:
+        """Tables that a program has printed, between fences."""
+        lines = self._lines[first:stop]
+        drawn = [table for table in tables.drawn(lines) if "-+-" in table.columns]
+        self.tables += drawn
+        self.breaks += _rows(lines, drawn)
+
+    def _html(self, first: int, stop: int) -> None:
+        """A table in HTML, which is read as it is written; its names without their tags."""
+        lines = self._lines[first:stop]
+        header = _HEADER_ROW.match("\n".join(line for _, line in lines))
+        if header is not None:
+            names = [" ".join(_TAG.sub(" ", cell).split()) for cell in _HEADER_CELL.findall(header[1])]
+            last, text = lines[-1]
+            self.tables.append(Table(lines[0][0], last + len(text), " | ".join(names)))
+            self.breaks += [Break(at, ITEM) for at, line in lines[1:] if line.lstrip().lower().startswith("<tr")]
+
+
+_HEADER_ROW = re.compile(
+    r"\s*<table\b[^>]*>(?:\s*<(?:thead|tbody|tr)\b[^>]*>){1,2}((?:\s*<th\b.{1,500}?</th>){1,64})", re.I | re.S
+)
+_HEADER_CELL, _TAG = re.compile(r"<th\b[^>]*>(.*?)</th>", re.I | re.S), re.compile(r"<[^>]*>")
 
 
 # --- reStructuredText, AsciiDoc, plain text -------------------------------------------------------

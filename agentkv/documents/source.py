@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,8 @@ MAX_SOURCE_BYTES = 64 << 20
 
 SUFFIXES: dict[str, Kind] = {
     **dict.fromkeys((".txt", ".text", ".adoc", ".asciidoc", ".org", ".tex", ".log"), "text"),
-    **dict.fromkeys((".md", ".markdown", ".mdx"), "markdown"),
+    **dict.fromkeys((".texi", ".texinfo", ".pod", ".man", ".srt", ".vtt"), "text"),
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".rmd", ".qmd"), "markdown"),
     ".rst": "rst",
     **dict.fromkeys((".html", ".htm", ".xhtml"), "html"),
     **dict.fromkeys((".csv", ".tsv", ".tab"), "csv"),
@@ -42,13 +44,17 @@ SUFFIXES: dict[str, Kind] = {
     **dict.fromkeys(
         (".js", ".ts", ".tsx", ".jsx", ".rb", ".pl", ".pm", ".sh", ".bash", ".sql", ".lua", ".php"), "code"
     ),
-    **dict.fromkeys((".cs", ".scala", ".hs", ".ml", ".ex", ".r", ".jl", ".toml", ".ini", ".cfg", ".yaml"), "code"),
+    **dict.fromkeys(
+        (".cs", ".scala", ".hs", ".ml", ".ex", ".r", ".jl", ".toml", ".ini", ".cfg", ".yaml", ".yml"), "code"
+    ),
 }
 """Kind by the file name's ending, ``.gz`` taken off; a file named by itself that has another is text."""
 
 _TEXT_NAMES = frozenset(
     {"readme", "changelog", "changes", "news", "license", "copying", "authors", "todo", "faq", "install"}
 )
+_SECTION, _LONE_SECTION = re.compile(r"\.[1-9n][a-z_]*"), re.compile(r"[^.]+\.[1-8]")
+"""Endings of man pages: in folders of theirs, and elsewhere, where ``libz.so.1`` and ``a.log.1`` end so too."""
 _GZIP = b"\x1f\x8b"
 _READABLE = {index: codecs.decode(bytes([index]), "cp1252", "ignore") or chr(index) for index in range(0x80, 0x100)}
 _BAD_BYTES = {0xDC00 + byte: char for byte, char in _READABLE.items()}
@@ -82,7 +88,8 @@ def kind_of(path: Path) -> Kind | None:
     suffix = Path(name).suffix
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
-    return "text" if name.split(".")[0].split("-")[0] in _TEXT_NAMES else None
+    is_manual = _SECTION.fullmatch(suffix) if path.parent.name.startswith("man") else _LONE_SECTION.fullmatch(name)
+    return "text" if is_manual or name.split(".")[0].split("-")[0] in _TEXT_NAMES else None
 
 
 def read_source(path: Path) -> bytes:

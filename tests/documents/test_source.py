@@ -103,6 +103,14 @@ def test_a_bomb_is_refused_before_it_fills_memory(tmp_path: Path, monkeypatch: p
     [
         *(("a.MD", "markdown"), ("a.rst.gz", "rst"), ("README", "text"), ("README.Debian.gz", "text")),
         *(("x.py", "code"), ("a.html", "html"), ("x.png", None), ("Makefile", None)),
+        ("man1/git-add.1.gz", "text"),
+        ("share/man/ja/man3/a-1.2.3pm", "text"),
+        ("doc/agent.8", "text"),
+        ("lib/libz.so.1", None),
+        ("a.log.1", None),
+        ("a.7z", None),
+        ("compose.yml", "code"),
+        ("film.srt", "text"),
     ],
 )
 def test_kinds(name: str, kind: str | None) -> None:

@@ -286,3 +286,24 @@ RULE = "+------+------+------+\n"
 def test_tables_as_databases_print_them(text: str, columns: int) -> None:
     found = readable(Path("a.txt"), text.encode(), "text").tables
     assert [table.columns for table in found] == (["\n".join(text.splitlines()[:columns])] if columns else [])
+
+
+def test_tables_in_markdown_that_are_not_markdowns() -> None:
+    rows = "".join(f"<tr><td>{'</td><td>'.join(cells(number))}</td></tr>\n" for number in range(ROWS))
+    head = "<table>\n<tr><th>part</th><th><b>price</b></th><th align=left>place</th></tr>\n"
+    printed = f" part | price | place\n------+-------+-------\n{PRINTED}"
+    text = (
+        f"# Stock\n\n{head}{rows}</table>\n\n```text\n{printed}```\n\nAfter it.\n\n<table><tr><td>a</td></tr></table>\n"
+    )
+    document = readable(Path("a.md"), text.encode(), "markdown")
+    assert [table.columns for table in document.tables] == [
+        "part | price | place",
+        " part | price | place\n------+-------+-------",
+    ]
+    assert text[document.tables[1].start : document.tables[1].stop] + "\n" == printed
+    pieces = Splitter(FakeEngine(), 400, 0).split("a.md", document)
+    assert all(
+        piece.columns
+        for piece in pieces
+        if "part2" in document.text[piece.start : piece.stop] and "# " not in piece.trail
+    )
