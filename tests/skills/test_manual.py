@@ -285,7 +285,7 @@ def test_loaded_and_broken_make_up_what_was_found(tmp_path: Path) -> None:
     assert {manual.name for manual in report.loaded} == {"fix-tests"}
     (clash,) = [error.message for error in report.broken if "taken by" in error.message]
     assert report.loaded[0].path == tmp_path / "fix-tests"
-    assert clash.endswith(f"taken by {tmp_path / 'fix-tests'}")
+    assert clash.endswith(f"taken by {tmp_path / 'fix-tests'}; rename or remove one of them")
     assert str(tmp_path / "deeper" / "fix-tests" / "SKILL.md") in clash
     with pytest.raises(InvalidManual):
         load_manuals([tmp_path / "nothing"])
