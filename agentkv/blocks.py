@@ -27,6 +27,7 @@ from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS, chained, first_difference, greedy_hashes
 from agentkv.errors import (
     Cancelled,
+    CorruptBlock,
     EngineClosed,
     IncompatibleFingerprint,
     InexactBlock,
@@ -385,7 +386,11 @@ class Blocks:
         cached = _state_of(manifest, self.store.cache.get(manifest.block_id))
         if cached is not None:
             return cached
-        check_sizes(self.store, manifest)
+        try:
+            check_sizes(self.store, manifest)
+        except CorruptBlock as error:  # the store sees bytes only, and would call it sound
+            self.refuse(manifest, error.reason)
+            raise
         assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
         self.store.read(manifest, assembly.place)
         is_trusted = not self.is_of_unknown_hand(manifest.block_id)

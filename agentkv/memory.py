@@ -38,7 +38,7 @@ from agentkv.router.decision import Fallback
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned
 from agentkv.router.log import DecisionLog
-from agentkv.router.routing import Pick, Progress, Routing, Within
+from agentkv.router.routing import Pick, Progress, Routing, Wanted, Within
 from agentkv.router.weights import LOSE
 from agentkv.shared import Shared
 from agentkv.skills.manual import Manual, load_manual
@@ -335,8 +335,8 @@ class AgentMemory(Shared):
         what it picks there (so too for the name of a skill that was stored in parts). ``graft=False`` reads
         the manual instead of restoring it: the same prompt, the same ids, for comparison. ``max_new``: most tokens of
         the answer; None for 512, or as many as the window has room for. An answer that was cut says so in ``finish``
-        and in ``notes``. ``system`` is put behind
-        the agent prefix and before every manual, and ``tools`` are taught there, in the model's own form.
+        and in ``notes``. ``system`` is put behind the agent prefix and before every manual, and ``tools`` are taught
+        there, in the model's own form.
 
         ``question`` may be a whole conversation; what an earlier turn of it has kept is restored. ``keep`` keeps this
         turn's state, so that the next one, in whatever process, reads only its new tokens; where it cannot be kept, the
@@ -356,7 +356,7 @@ class AgentMemory(Shared):
         self,
         question: str | Sequence[Message],
         *,
-        skill: str | Pick | Within | None = Pick.ROUTE,
+        skill: Wanted = Pick.ROUTE,
         graft: bool = True,
         max_new: int | None = None,
         sampling: Sampling | None = None,
@@ -370,7 +370,7 @@ class AgentMemory(Shared):
         conversation: str = "",
         when_full: Literal["refuse", "keep-last"] = "keep-last",
     ) -> Iterator[str | Turn]:
-        """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record."""
+        """Like :meth:`ask`, as pieces while they come, then the record. ``skill`` may be a decision made before."""
         turn = self._turn(question, skill, graft, system, tools, keep, conversation, max_new, when_full)
         for piece in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
             if piece.text:
@@ -402,7 +402,7 @@ class AgentMemory(Shared):
     def _turn(
         self,
         question: str | Sequence[Message],
-        skill: str | Pick | Within | None,
+        skill: Wanted,
         graft: bool,
         system: str,
         tools: Sequence[Schema],
@@ -416,7 +416,7 @@ class AgentMemory(Shared):
         def build(pick: str | None) -> tuple[Division, tuple[str, ...]]:
             prompt_of = partial(self._prompt, system=system, tools=tools)
             fitting = Fitting(prompt_of, self.routing, self.engine.window, max_new)
-            drops = isinstance(skill, Pick)
+            drops = isinstance(skill, Pick | Decision)
             fitted = fitting.fit(messages, turn.decision, trims=when_full != "refuse", drops=drops)
             if fitted.pick != pick:
                 turn.fall_back(fitted.pick, fitted.notes[0])

@@ -36,6 +36,10 @@ class Exactness(StrEnum):
     INEXACT = "inexact"
 
 
+USUAL = {"kv_type": "f16", "flash_attention": False, "gpu_layers": 0}
+"""What a fingerprint means that leaves these fields out."""
+
+
 class Fingerprint(Record):
     """What makes two states interchangeable.
 
@@ -57,7 +61,7 @@ class Fingerprint(Record):
             here, there = getattr(self, half), getattr(other, half)
             for key in sorted(set(here) | set(there)):
                 if here.get(key) != there.get(key) or (key in here) != (key in there):
-                    return key, here.get(key), there.get(key)
+                    return key, _said(here, key), _said(there, key)
         return None
 
     def differences(self, other: Fingerprint) -> dict[str, tuple[Any, Any]]:
@@ -69,12 +73,17 @@ class Fingerprint(Record):
         for half in ("content", "numerics"):
             here, there = getattr(self, half), getattr(other, half)
             fields = sorted(set(here) | set(there))
-            found |= {key: (here.get(key), there.get(key)) for key in fields if here.get(key) != there.get(key)}
+            pairs = {key: (_said(here, key), _said(there, key)) for key in fields}
+            found |= {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
         if "engine" in found:  # nothing else can be compared
             return {key: found[key] for key in ("engine", "model_sha256") if key in found}
         pins = {"flash_attention", "gpu_layers"}
         causes = {"v_trans": {"flash_attention"}, "batch": pins, "threads": pins}
         return {key: pair for key, pair in found.items() if not causes.get(key, set()) & found.keys()}
+
+
+def _said(fields: dict[str, Any], key: str) -> Any:
+    return fields.get(key, USUAL.get(key))
 
 
 class Planes(Record):

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import regex
 
-VERSION = 1
+VERSION = 2
 """Of the form. What is kept in it is made again when this changes."""
 TOKENIZER = "porter ascii"
 """FTS5's tokenizer for what :func:`indexed` gives: cuts at ASCII marks only, and takes English endings off."""
@@ -102,7 +102,8 @@ def _fold(run: str) -> str:
 # --- words ----------------------------------------------------------------------------------------
 
 _NO_BLANKS = (
-    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tai_Le}\p{Tai_Tham}ー"
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tai_Le}\p{Tai_Tham}"
+    r"\p{New_Tai_Lue}\p{Tai_Viet}\p{Javanese}\p{Balinese}ー"
 )
 _PIECE = regex.compile(
     rf"(?P<pairs>(?:[{_NO_BLANKS}]\p{{M}}*+)++)|(?P<hangul>\p{{Hangul}}++)"
@@ -237,11 +238,12 @@ _ENDED = "…"
 """Marks a beginning, so that it is no word."""
 _LETTERS_ONLY = regex.compile(r"[\p{L}\p{M}]{4,}")
 _PAIRED = regex.compile(rf"[{_NO_BLANKS}\p{{Hangul}}]", regex.V1)
-_HEBREW, _ARABIC = re.compile(r"[והבלכמש](?=[א-ת]{3})"), re.compile(r"[وف]?[بكل]?(?:ال|لل)?(?=[ء-ي]{3})")
+_HEBREW, _ARABIC = re.compile(r"[והבלכמש](?=[א-ת]{3})"), re.compile(r"[وف]?(?:لل|[بكل]?(?:ال)?)(?=[ء-ي]{3})")
 
 
 def _beginnings(found: Iterable[str]) -> list[str]:
-    """The first letters of each word, by which its other forms are found: six, of a shorter word all but the last.
+    """The first letters of each word, by which its other forms are found: six, of a shorter word all and all but one
+    or two, since of ``город`` and ``города``, ``Tisch`` and ``Tische`` one has an ending and the other none.
 
     Measured on ``tests/benchmarks/languages.jsonl`` beside Snowball's stemmers, which find no more and have to be told
     the language. Hebrew's and Arabic's articles and prepositions, which are written onto the word, are taken off.
@@ -249,8 +251,12 @@ def _beginnings(found: Iterable[str]) -> list[str]:
     begun = []
     for word in found:
         if _LETTERS_ONLY.fullmatch(word) and not _PAIRED.search(word):
-            begun += [f"{one[: min(6, len(one) - 1)]}{_ENDED}" for one in _bare(word)]
+            begun += [f"{one[:length]}{_ENDED}" for one in _bare(word) for length in _lengths(len(one))]
     return begun
+
+
+def _lengths(n: int) -> range:
+    return range(min(max(n - 2, 4), 6, n - 1), min(n, 6) + 1)
 
 
 def _bare(word: str) -> list[str]:
@@ -268,20 +274,25 @@ def _bare(word: str) -> list[str]:
 # --- parts and wholes -----------------------------------------------------------------------------
 
 _ASCII_WORD = re.compile(r"_*+[a-zA-Z0-9]\w*", re.ASCII)
-_HUMP = r"[{high}](?:(?<=[{low}].)|(?<=[{high}].)(?=[{low}]))"
-"""The capital of ``aB``, and the second one of ``ABc``."""
+_HUMP = r"[{high}](?:(?<=[{low}].)|(?<=[{high}].)(?=[{low}])|(?<=[0-9].)(?=[{low}]{{2}}))"
+"""The capital of ``aB``, the second one of ``ABc``, and that of ``64Encoder``."""
 _HUMPS_ASCII, _HUMPS = (
     re.compile(_HUMP.format(low="a-z", high="A-Z")),
     regex.compile(_HUMP.format(low=r"\p{Ll}", high=r"\p{Lu}")),
 )
 _LETTERS = regex.compile(r"[^\W_]++")
 _PARTS = regex.compile(r"\p{Lu}+(?!\p{Ll})|\p{Lu}?\p{Ll}++|[0-9]++|[^\W_]")
-_COMPOUND = r"\b{one}++(?:(?:-(?:[ \t]*+\r?\n[ \t]*+)?|_++){one}++)++"
+_NUMBERED = regex.compile(r"(?<=[0-9\p{Ll}])(?=\p{Lu}\p{Ll}\p{Ll})", regex.V1)
+"""Between ``Base64`` and ``Encoder``, ``IPv6`` and ``Address``."""
+_COMPOUND = r"\b{one}++(?:(?:-(?:[ \t]*+\r?\n[ \t>#*/;%|]*+)?|_++){one}++)++"
+"""With the marks of a quotation or a comment at the beginning of the next line."""
 _COMPOUNDS_ASCII, _COMPOUNDS = (
     re.compile(_COMPOUND.format(one="[a-zA-Z0-9]"), re.ASCII),
     re.compile(_COMPOUND.format(one=r"[^\W_]")),
 )
 _NUMBER = re.compile(r"[0-9](?<![\w.,][0-9])[0-9]{0,2}(?:[ .,'][0-9]{3})++(?![0-9])")
+_UNJOINED = regex.compile(r"[\p{L}\p{M}\p{N}]++(?:\u200c[\p{L}\p{M}\p{N}]++)++")
+"""Words of Persian and its like whose parts a zero-width sign keeps apart, where others type a blank or nothing."""
 _LONGEST = 64
 _UMLAUT = re.compile(r"[äöüøåÄÖÜØÅ]")
 _WRITTEN_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
@@ -297,6 +308,7 @@ def _beside(text: str, plain: str) -> list[str]:
     found += ["".join(filter(str.isdigit, number)) for number in _NUMBER.findall(plain)]
     if not text.isascii():
         found += _written_out(text)
+        found += [folded(part).casefold() for word in _UNJOINED.findall(text) for part in word.split("\u200c")]
     return found
 
 
@@ -323,9 +335,12 @@ def _at(humps: Iterable[re.Match[str] | regex.Match[str]], text: str) -> Iterato
 
 
 def _parts(word: str) -> list[str]:
-    """Of a name its parts; of digits among letters (a digest, a part number) nothing."""
+    """Of a name its parts, those with a number whole; of digits among letters (a digest, a part number) nothing."""
     parts = _PARTS.findall(word)
-    return parts if 1 < len(parts) < 8 and not any(part.isdigit() for part in parts[:-1]) else []
+    if any(part.isdigit() for part in parts[:-1]):
+        parts = _NUMBERED.split(word)
+        return parts if 1 < len(parts) < 5 else []
+    return parts if 1 < len(parts) < 8 else []
 
 
 def _written_out(text: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from agentkv.errors import CorruptThread, StoreError, ThreadChanged, UnknownThre
 from agentkv.notices import warn
 from agentkv.records import ThreadEntry, Turn
 from agentkv.router.routing import Pick, Within
+from agentkv.shared import Shared
 from agentkv.store.catalog import BlockStore
 from agentkv.store.threadlog import EMPTY, ThreadLog, thread_names
 from agentkv.trimming import POLICIES, Shown, Trimming, WhenFull, left_out_note, spoken
@@ -124,7 +125,7 @@ class Transcript:
         return at
 
 
-class Thread(Transcript):
+class Thread(Shared, Transcript):
     """One conversation of a memory; made by :meth:`agentkv.AgentMemory.thread`, which also begins a new one.
 
     >>> from agentkv import AgentMemory, FakeEngine

@@ -85,6 +85,7 @@ LAYERS = {
     "sqlitefiles": 0,
     "text": 0,
     "figures": 0,
+    "fusion": 0,
     "tracing": 0,
     "_version": 0,
     "_lazy": 0,

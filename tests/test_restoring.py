@@ -22,6 +22,7 @@ from agentkv.notices import AgentKVWarning
 from agentkv.records import Manifest, NamedBlock, Planes, StateLayout
 from agentkv.store.catalog import BlockStore
 from agentkv.store.findings import Kind
+from agentkv.store.format import encode_manifest
 from tests.store.faults import refused
 
 TEXT = "Returns are accepted for 7 days.\n"
@@ -413,6 +414,23 @@ def test_a_layout_of_128_gib_is_corrupt_and_nothing_is_allocated(root: Path, wha
     forged = block.model_copy(update={"layout": layout} if what == "rows" else {"n_tokens": 2**31})
     with pytest.raises(CorruptBlock, match="its layout takes"):
         memory.blocks.state(forged)
+
+
+def test_a_layout_unlike_its_segments_is_shown_by_check_and_mended_by_a_deposit(root: Path) -> None:
+    block = manual(root)
+    section = block.layout.sections[0]
+    wide = section.model_copy(update={"keys": (Planes(ggml_type=1, token_major=True, row_bytes=2**27),)})
+    layout = StateLayout(architecture="fake", sections=(wide, block.layout.sections[1]))
+    forged = block.model_copy(update={"layout": layout})
+    with BlockStore(root) as store:
+        store.files.manifests.path(block.block_id).write_bytes(encode_manifest(forged, store.limits))
+    memory = AgentMemory(root, FakeEngine(replies=reply))
+    with pytest.warns(AgentKVWarning, match="its layout takes"):
+        assert memory.ask(ASKED, skill="returns").text == reply(TEXT)
+    assert [finding.blocks for finding in memory.store.check().damage] == [(block.block_id,)]
+    memory.deposit_text("returns", TEXT, "How long goods can be returned.")
+    assert memory.ask(ASKED, skill="returns").tokens.restored >= block.n_tokens
+    assert not memory.store.check().damage
 
 
 def test_a_state_larger_than_what_is_stored_or_than_memory_is_refused(

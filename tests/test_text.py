@@ -149,7 +149,21 @@ SAME = [
     ("get-user-name", "getusername"),
     ("get_user_name()", "user"),
     ("XMLHttpRequest", "request"),
+    ("new Base64Encoder()", "encoder"),
+    ("an IPv6Address", "ipv6"),
+    ("OAuth2Client.get", "oauth2 client"),
+    ("S3Bucket", "bucket"),
     ("имяФайла", "файла"),
+    # joined by a sign without width, by a blank, or written as one
+    ("کتاب‌خانه می‌تواند", "كتاب خانه"),
+    ("کتاب‌خانه می‌تواند", "کتابخانه"),
+    ("داده‌ها را", "داده ها"),
+    ("ꦲꦏ꧀ꦱꦫꦗꦮ", "ꦲꦏ꧀ꦱꦫ"),
+    # broken within a quotation or a comment
+    ("> the depre-\n> ciation of it", "depreciation"),
+    (">> a ware-\n>> house", "warehouse"),
+    ("# amorti-\n# zation\n// refri-\n// geration", "refrigeration"),
+    (" * amorti-\r\n * zation", "amortization"),
     # numbers
     ("48,213 rows", "48213"),
     ("48213 rows", "48,213"),
@@ -178,6 +192,14 @@ OTHER_FORMS = [
     ("договорная неустойка взимается", "договорной"),
     ("Το τιμολόγιο εξοφλήθηκε", "τιμολόγια"),
     ("The invoices are paid.", "invoice"),
+    # a short word with nothing at its end, and the same one with an ending
+    ("В этот город не доставляем.", "доставка в города"),
+    ("Доставка в города идёт.", "город"),
+    ("Uzun bir ofis günü ve iş", "ofisi"),
+    ("Der Tisch ist nicht frei.", "Tische"),
+    ("Żółty guzik nie jest mały", "guziki"),
+    ("ዋስትናው ለሁለት ዓመት ይቆያል።", "ዋስትና"),
+    ("بعد انتهاء الضمان", "للضمان"),
 ]
 
 
@@ -227,7 +249,7 @@ def test_terms_are_the_words_that_say_something() -> None:
 
 def test_beginnings_are_looked_for_where_a_language_has_endings() -> None:
     assert looked_for("What is the restocking fee?") == ["restocking", "fee"]
-    assert looked_for("Rechnungen der Firma")[-2:] == ["rechnu…", "firm…"]
+    assert looked_for("Rechnungen der Firma")[-3:] == ["rechnu…", "firm…", "firma…"]
     assert "rechnu…" in indexed("Die Rechnungen der Firma sind bezahlt.")
     assert "…" not in indexed("The invoices of the company are paid.") + indexed("int main(void) { return fee_total; }")
     assert seems_inflected(nfd("Prüfung läuft"))

@@ -12,7 +12,7 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
-from agentkv.cli.output import cut, duration, print_json, printable, tell
+from agentkv.cli.output import cut, duration, end_line, print_json, printable, tell, write
 from agentkv.errors import InvalidGrammar, UsageError
 
 if TYPE_CHECKING:
@@ -126,12 +126,12 @@ def show(pieces: Iterator[str | Turn]) -> Turn:
             text = held + piece if begun else piece.lstrip()
             shown = text.rstrip()
             held, begun = text[len(shown) :], begun or bool(shown)
-            sys.stdout.write(printable(shown))
-            sys.stdout.flush()
+            write(printable(shown))
     finally:
-        if begun or sys.exception() is None:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+        if begun:
+            end_line()
+        elif sys.exception() is None:
+            write("\n")
     raise AssertionError("a stream ends with its record")
 
 

@@ -15,11 +15,12 @@ import typer
 from agentkv.cli import options
 from agentkv.cli.confirm import confirm
 from agentkv.cli.output import count, finish, say, size, table
-from agentkv.errors import UsageError
+from agentkv.errors import StoreError, StoreReadError, UsageError
 
 if TYPE_CHECKING:
     from agentkv.store.budget import Eviction
     from agentkv.store.catalog import BlockStore
+    from agentkv.store.gc import Collected
     from agentkv.store.uses import Use
 
 _UNITS = {"b": 1}
@@ -52,9 +53,10 @@ def gc(
             _ask(opened, wanted, quarantine, yes=yes, as_json=as_json)
             if set_budget is not None:
                 opened.set_budget(lasting)
-        record = _collect(opened, wanted, dry_run)
+        failures: dict[str, StoreError] = {}
+        record = _collect(opened, wanted, dry_run, failures)
         record |= {"set_budget": set_budget is not None, "quarantine": _quarantine(opened, quarantine, dry_run)}
-    finish(record, as_json, lambda: _show(record, quarantine))
+    finish(record, as_json, lambda: _show(record, quarantine), list(failures.values()))
 
 
 def parse_size(text: str) -> int:
@@ -101,12 +103,15 @@ def _lasting(set_budget: str | None) -> int | None:
     return n_bytes
 
 
-def _collect(store: BlockStore, budget: int | None, dry_run: bool) -> dict[str, Any]:
-    """Leftovers first, so that no block goes for their sake; then blocks; then the texts that only those had."""
+def _collect(store: BlockStore, budget: int | None, dry_run: bool, failures: dict[str, StoreError]) -> dict[str, Any]:
+    """Leftovers first, so that no block goes for their sake; then blocks; then the texts that only those had.
+
+    Leftovers that cannot be removed are put into ``failures``, by message: blocks go all the same, and are listed.
+    """
     from agentkv.store.budget import Eviction, stored_bytes
 
     uses = store.uses()
-    left = store.collect(dry_run=dry_run)
+    left = _sweep(store, dry_run, failures)
     eviction = Eviction((), stored_bytes(store.files), 0, 0)
     texts, text_bytes = 0, 0
     if budget is not None:
@@ -114,7 +119,7 @@ def _collect(store: BlockStore, budget: int | None, dry_run: bool) -> dict[str, 
         texts, text_bytes = _texts_of(store, {victim.block_id for victim in plan.victims})
         eviction = plan if dry_run or not plan.victims else store.evict(budget)
         if eviction.victims and not dry_run:
-            store.collect()
+            _sweep(store, dry_run, failures)
     freed = left.bytes + text_bytes + sum(victim.bytes for victim in eviction.victims)
     return {
         "store": store.root,
@@ -126,6 +131,16 @@ def _collect(store: BlockStore, budget: int | None, dry_run: bool) -> dict[str, 
         "budget_bytes": budget,
         "fits": budget is None or eviction.fits,
     }
+
+
+def _sweep(store: BlockStore, dry_run: bool, failures: dict[str, StoreError]) -> Collected:
+    from agentkv.store.gc import Collected
+
+    try:
+        return store.collect(dry_run=dry_run)
+    except StoreReadError as error:
+        failures[error.message] = error
+        return Collected(0, 0, 0, 0)
 
 
 def _left(store: BlockStore, eviction: Eviction, budget: int | None) -> int:

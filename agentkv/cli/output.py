@@ -81,6 +81,25 @@ def cut(n_tokens: int) -> str:
     return f"… cut at {n_tokens:,} tokens (--max-new)"
 
 
+class _Line:
+    """Whether a line of an answer is on the terminal that is not ended yet."""
+
+    is_open = False
+
+
+def write(text: str) -> None:
+    """A piece of an answer to stdout, at once; a warning that comes in between begins a line of its own."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    _Line.is_open = not text.endswith("\n") if text else _Line.is_open
+
+
+def end_line() -> None:
+    """End the answer's line, unless a warning has."""
+    if _Line.is_open:
+        write("\n")
+
+
 def show_warnings() -> None:
     """From now on an AgentKVWarning is one line on stderr, each text once; other warnings are shown as by Python."""
     shown, by_python = set[str](), warnings.showwarning
@@ -97,7 +116,8 @@ def show_warnings() -> None:
             by_python(message, category, filename, lineno, file, line)
         elif str(message) not in shown:
             shown.add(str(message))
-            sys.stdout.flush()
+            if sys.stdout.isatty() and sys.stderr.isatty():
+                end_line()
             typer.echo(f"warning: {printable(str(message))}", err=True)
 
     warnings.filterwarnings("always", category=AgentKVWarning)

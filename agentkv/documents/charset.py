@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -36,6 +37,9 @@ _SIBLINGS = {"cp1250": "iso8859_2"}
 _SIGNS = frozenset({"mac_roman", "cp850"})
 _LATIN = _SIGNS | {"cp1250", "iso8859_2", "cp1254", "cp1257"}
 _ODD = re.compile(r"(?<=[^\W\d_])[\u0080-\U0010ffff](?<=[\W])(?=[^\W\d_])|(?<=[a-z])[\u00c0-\u00de\u0160\u0178\u017d]")
+_INSTEAD = ("iso8859_15", "cp1250", "iso8859_2")
+_WITHIN = re.compile(r"(?<=[^\W\d_])[\u0080-\U0010ffff](?=[^\W\d_])|(?<![^\W_])[¹²³¼½¾](?=[a-z]{3})")
+_CAPITAL_WITHIN = re.compile(r"(?<=[a-z])[\u00c0-\u00de\u0152\u0160\u0178\u017d]")
 _CENTRAL = frozenset({"Czech", "Polish", "Slovak", "Hungarian", "Romanian", "Croatian", "Slovene"})
 
 _HTML = re.compile(rb"""<meta[^>]{0,300}?charset\s*=\s*["']?\s*([A-Za-z0-9._:-]{2,40})""", re.I)
@@ -121,12 +125,11 @@ def _guessed(data: bytes) -> Charset | None:
     sequences = _count_sequences(data)
     if b"\0" in data:
         return None
-    if sequences < bad and bad >= _FEW:
-        name = _normalizers(data)
-        if name is not None:
-            return Charset(name, "guessed")
-    if not sequences and decodes(data, "cp1252"):
-        return Charset("cp1252", "guessed")
+    name = _normalizers(data) if sequences < bad and bad >= _FEW else None
+    if name is None and not sequences and decodes(data, "cp1252"):
+        name = "cp1252"
+    if name is not None:
+        return Charset(_without_signs(data) if name == "cp1252" else name, "guessed")
     return Charset(f"utf-8, {bad:,} bytes read as windows-1252", "guessed")
 
 
@@ -181,6 +184,23 @@ def _letters(sample: bytes, name: str) -> int:
 def _oddities(sample: bytes, name: str) -> int:
     """How many characters above ASCII are signs between letters, or capitals behind small letters."""
     return len(_ODD.findall(sample.decode(name, "ignore")))
+
+
+def _without_signs(data: bytes) -> str:
+    """Windows-1252, or the encoding like it by which no sign stands within a word: ``obowi¹zuje``, ``½uvre``."""
+    sample = _sample(data)
+    fewest, found = _signs_within(sample, "cp1252"), "cp1252"
+    for name in _INSTEAD:
+        if fewest and decodes(data, name) and (signs := _signs_within(sample, name)) < fewest:
+            fewest, found = signs, name
+    return found
+
+
+def _signs_within(sample: bytes, name: str) -> int:
+    """How many characters within words are no letters, or are capitals behind small ones; with ``½`` before letters."""
+    text = sample.decode(name, "ignore")
+    signs = (match for match in _WITHIN.finditer(text) if unicodedata.category(match[0]) not in {"Lu", "Ll", "Lo"})
+    return sum(1 for _ in signs) + len(_CAPITAL_WITHIN.findall(text))
 
 
 def _sample(data: bytes) -> bytes:

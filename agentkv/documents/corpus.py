@@ -113,7 +113,7 @@ class Corpus(Shared):
             warn(
                 f"reading all {len(plan.missing):,} windows now would take about {forecast.seconds / 60:,.1f} minutes "
                 f"and {forecast.n_bytes / 1e9:,.2f} GB on disk, so they are only indexed, and each is read when a "
-                "question first needs it. To read them all now, say so: --eager (in Python: keep='eager')."
+                "question first needs it. To read them all now, say so: --eager --yes (in Python: keep='eager')."
             )
         self._is_decided = True
         return forecast

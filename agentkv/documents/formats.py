@@ -5,9 +5,12 @@ Each with what makes text of it. Knows marks, no encodings; a file that nothing 
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
+import shlex
 import zipfile
+import zlib
 from pathlib import Path
 
 _PANDOC = "`pandoc {file} -t gfm -o {stem}.md`"
@@ -87,7 +90,7 @@ _MIMETYPES: tuple[tuple[bytes, str, str], ...] = (
     (b"application/vnd.oasis.opendocument", "an OpenDocument file", _OFFICE.replace("{to}", "html")),
 )
 _PDF = re.compile(rb"\A[\s\xef\xbb\xbf]*%PDF-\d|(?:\A|[\r\n])%PDF-\d\.\d[\r\n]")
-_PDF_WITHIN, _HEAD = 1024, 8192
+_PDF_WITHIN, _HEAD, _LOOKED_AT = 1024, 8192, 1 << 20
 _MBOX = re.compile(rb"\AFrom \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [^\n]*\n[A-Za-z-]+:")
 _MAIL = re.compile(rb"\A[A-Za-z][A-Za-z0-9-]*:[ \t]")
 _SENT = re.compile(rb"^(?:Message-ID|Received|Return-Path):", re.I | re.M)
@@ -104,9 +107,32 @@ def refusal(path: Path, data: bytes) -> str | None:
     what, remedy = _format(path, data) or ("", "")
     if not what:
         return None
-    file = path.name
-    convert = remedy.format(file=file, stem=Path(file).stem)
+    convert = _filled(path, remedy)
     return f"it is {what}, which is not read. {'Make text of it first: ' + convert if convert else 'It holds no text'}"
+
+
+def what_it_is(path: Path) -> str | None:
+    """The name of a file's format if it is one that is refused, judged by its beginning; None for others."""
+    try:
+        with path.open("rb") as plain:
+            data = plain.read(_LOOKED_AT)
+        if data.startswith(b"\x1f\x8b"):
+            with gzip.open(path) as packed:
+                data = packed.read(_LOOKED_AT)
+        found = _format(path, data)
+    except (OSError, EOFError, zlib.error):
+        return None
+    return None if found is None else found[0]
+
+
+def _filled(path: Path, remedy: str) -> str:
+    """The remedy with the file's name in it, as a shell takes it; what is made never has the name of the file."""
+    is_packed = path.suffix.lower() == ".gz"
+    file = path.with_suffix("") if is_packed else path
+    stem = file.with_suffix("")
+    stem = stem.with_name(f"{stem.name}-text") if file.suffix in {".txt", ".md", ".csv", ".srt"} else stem
+    convert = remedy.format(file=shlex.quote(str(file)), stem=shlex.quote(str(stem)))
+    return f"`gunzip -k {shlex.quote(str(path))}`, then {convert}" if is_packed and convert else convert
 
 
 def _format(path: Path, data: bytes) -> tuple[str, str] | None:

@@ -18,7 +18,15 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from agentkv.documents.html_rules import ALWAYS_SILENT, VOID, LeftOut, is_left_out, is_never_read
+from agentkv.documents.html_rules import (
+    ALWAYS_SILENT,
+    VOID,
+    LeftOut,
+    is_left_out,
+    is_never_read,
+    is_texinfo,
+    is_texinfo_navigation,
+)
 from agentkv.documents.html_tables import Cells
 from agentkv.documents.outline import ITEM, PARAGRAPH, Break, Heading, words
 from agentkv.documents.readable import Readable, in_order
@@ -82,6 +90,7 @@ class _Reader(HTMLParser):
         self.title: list[str] = []
         self.cells = Cells(self.pieces)
         self.left_out: LeftOut | None = None
+        self._is_texinfo = False
         self._in_title = False
         self._pre = 0
         self._space: int | None = None  # where a space stood that is not written yet
@@ -161,7 +170,9 @@ class _Reader(HTMLParser):
                 self.left_out = LeftOut(tag, position)
             return
         heading = _HEADING.fullmatch(tag)
-        if tag == "title":
+        if tag == "meta":
+            self._is_texinfo |= is_texinfo(attributes)
+        elif tag == "title":
             self._in_title = True
         elif heading:
             self._begin_heading(int(heading[1]), position)
@@ -238,6 +249,8 @@ class _Reader(HTMLParser):
             return True
         if self._kept is None or position in self._kept:
             return False
+        if self._is_texinfo and is_texinfo_navigation(tag, attributes):
+            return True
         return is_never_read(tag, attributes) or is_left_out(tag, attributes)
 
     # --- blocks ---

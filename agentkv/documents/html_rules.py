@@ -76,6 +76,17 @@ def is_left_out(tag: str, attributes: Attributes) -> bool:
     return is_aria_hidden or _INVISIBLE.search(attributes.get("style") or "") is not None
 
 
+def is_texinfo(attributes: Attributes) -> bool:
+    """Whether a ``<meta>`` says that the page was made of Texinfo."""
+    by = (attributes.get("content") or "").casefold().startswith(("texi2any", "makeinfo", "texi2html"))
+    return by and (attributes.get("name") or "").casefold() == "generator"
+
+
+def is_texinfo_navigation(tag: str, attributes: Attributes) -> bool:
+    """Whether an element of such a page is its ``Next: …, Previous: …, Up: …``; other pages head theirs so too."""
+    return tag in {"div", "table"} and (attributes.get("class") or "").split() in (["header"], ["node"], ["footer"])
+
+
 class LeftOut:
     """An element that is left out, at ``position``, from its start to its end, written or not."""
 

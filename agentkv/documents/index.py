@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,14 +26,13 @@ from agentkv.documents.readable import Readable
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
+from agentkv.fusion import fused
 from agentkv.hashing import sha256
 from agentkv.sqlitefiles import purge
 from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_inflected, stream, terms
 
 VERSION = 2 + forms.VERSION
 """Of the file, whose words are made by :mod:`agentkv.text`."""
-RANK_CONSTANT = 60.0
-"""Of reciprocal ranks: orders are fused by the sum of 1 / (this + rank)."""
 WEIGHTS = (1.0, 2.0, 1.0)
 """BM25 weights of path, headings and text. On 28 questions about 20 files a heading's weight of 1 or 2 put the right
 window first 19 times, of 4 or more 17 times; with the stemmer or without, and with phrases or without, as often or two
@@ -101,23 +100,6 @@ def match_expression(question: str, *, pairs: bool = True) -> str:
     return " OR ".join(map(quoted, (*looked_for(question), *phrases)))
 
 
-def fused(
-    orders: Iterable[tuple[float, Sequence[Window]]], constant: float = RANK_CONSTANT
-) -> list[tuple[Window, float]]:
-    """Windows in several orders, each with its weight, in one: by the sum of weight / (constant + rank), most first.
-
-    Of equals the one that came first stays first.
-
-    >>> fused([(1, [("a", 0), ("b", 0)]), (2, [("b", 0)])], 1)
-    [(('b', 0), 2.5), (('a', 0), 1.0)]
-    """
-    scores: dict[Window, float] = {}
-    for weight, order in orders:
-        for rank, window in enumerate(order):
-            scores[window] = scores.get(window, 0.0) + weight / (constant + rank)
-    return sorted(scores.items(), key=lambda item: -item[1])
-
-
 class Index:
     """The index of ``shelf``'s corpus; a context manager. Opening brings it in step with the records."""
 
@@ -158,7 +140,8 @@ class Index:
         pool = max(_POOL, k)
         by_passage = self._by_passage(question, pool) if passages else []
         by_name = self._by_name(question, pool) if passages else []
-        orders = (1.0, self._by_window(question, pool)), (1.0, by_passage), (_NAME_WEIGHT, by_name)
+        by_window = self._by_window(question, pool)
+        orders = (1.0, enumerate(by_window)), (1.0, enumerate(by_passage)), (_NAME_WEIGHT, enumerate(by_name))
         return [Match(key, number, score) for (key, number), score in fused(orders)[:k]]
 
     def _by_window(self, question: str, k: int) -> list[Window]:

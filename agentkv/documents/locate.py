@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.documents.index import Index, Match, Window, fused
+from agentkv.documents.index import Index, Match, Window
 from agentkv.documents.meaning import Meaning, nearest_first, passage_texts
 from agentkv.documents.reading import Reader
 from agentkv.documents.records import DocumentRecord, WindowRecord
@@ -26,6 +26,7 @@ from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.errors import StaleDocument
+from agentkv.fusion import fused
 from agentkv.notices import warn
 from agentkv.text import terms
 
@@ -112,7 +113,7 @@ def locate(
     else:
         by_words = by_words[: max(k, _POOL)]
         near = _nearest(question, _hits(shelf, by_words, "bm25"), embed)
-    orders = (1.0, [(match.key, match.number) for match in by_words]), (1.0, near)
+    orders = (1.0, enumerate((match.key, match.number) for match in by_words)), (1.0, enumerate(near))
     matches = [Match(key, number, score) for (key, number), score in fused(orders, _CONSTANT)[:k]]
     return _hits(shelf, _settled(shelf, question, matches, k), "bm25+embedding")
 

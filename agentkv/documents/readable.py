@@ -19,7 +19,7 @@ from agentkv.documents.outline import PARAGRAPH, Break, Heading
 from agentkv.documents.source import Kind, Offsets, Source, decode
 from agentkv.documents.tables import Table, columns_at
 
-VERSION = 2
+VERSION = 3
 """Of the rules by which text is made of a source. Another one makes a file be read anew when it is added again."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,6 +78,8 @@ Lines = Sequence[tuple[int, str]]
 _GRID = re.compile(r"\+(?:[-=]+\+)+")
 _GRID_HEAD = re.compile(r"\+(?:=+\+)+")
 _SIMPLE = re.compile(r"=+(?: +=+)+")
+_PRINTED = re.compile(r"-{2,}(?:\+-{2,})+")
+"""The rule under the names in what ``psql`` and its like print."""
 _RULE = frozenset("|-:+ \t")
 _MOST_HEADER_LINES = 12
 
@@ -105,9 +108,13 @@ def _end(lines: Lines, index: int) -> int:
                 return index
         return stop if rules == 3 else index
     stop = index
-    while stop < len(lines) and ("|" in lines[stop][1] or _GRID.fullmatch(lines[stop][1].strip())):
+    while stop < len(lines) and _is_drawn(lines[stop][1]):
         stop += 1
     return stop
+
+
+def _is_drawn(line: str) -> bool:
+    return "|" in line or any(rule.fullmatch(line.strip()) for rule in (_GRID, _PRINTED))
 
 
 def _rows_of_header(lines: Lines, index: int, stop: int) -> int:
@@ -116,8 +123,15 @@ def _rows_of_header(lines: Lines, index: int, stop: int) -> int:
     for rule in (_GRID_HEAD, _SIMPLE):
         if (_GRID if rule is _GRID_HEAD else _SIMPLE).fullmatch(first):
             rows = (at + 1 for at, (_, line) in enumerate(head) if at and rule.fullmatch(line.strip()))
-            return next(rows, 0)
-    return 2 if is_rule(lines[index + 1][1]) and not _RULE.issuperset(first) else 0
+            return next(rows, 0) or _rows_of_printed(lines, index, stop)
+    is_ruled_off = is_rule(lines[index + 1][1]) or _PRINTED.fullmatch(lines[index + 1][1].strip()) is not None
+    return 2 if is_ruled_off and not _RULE.issuperset(first) else 0
+
+
+def _rows_of_printed(lines: Lines, index: int, stop: int) -> int:
+    """Of a table as databases print it: rules of dashes above and below the names, and one at its end."""
+    rules = [at for at in range(index, stop) if _GRID.fullmatch(lines[at][1].strip())]
+    return rules[1] - index + 1 if 2 <= len(rules) <= 3 and rules[1] > index + 1 and stop > rules[1] + 2 else 0
 
 
 def is_rule(line: str) -> bool:
@@ -134,6 +148,8 @@ def is_ruled(names: str, rule: str) -> bool:
 # --- separated values -----------------------------------------------------------------------------
 
 _SEPARATORS = ",;\t|"
+_MOST_LOOKED_AT = 50
+"""Records by which it is seen how many cells a row has: titles and comments above the table have others."""
 _LONGEST_RECORD = 64
 """Lines of one record; a quotation mark that opens more than these is a mark like any other."""
 
@@ -141,21 +157,32 @@ _LONGEST_RECORD = 64
 def separated(text: str, lines: Lines) -> tuple[list[Table], list[int]]:
     """The table that a file of separated values is, and where each record begins."""
     starts = _records(lines)
-    first = next((at for at, start in enumerate(starts) if _begins(text, start)), None)
-    if first is None or first + 1 >= len(starts):
-        return [], starts
     ends = [*starts[1:], len(text)]
-    header, second = (text[starts[at] : ends[at]].rstrip("\r\n") for at in (first, first + 1))
-    separator = max(_SEPARATORS, key=header.count)
+    head = [(at, text[starts[at] : ends[at]].rstrip("\r\n")) for at in range(min(len(starts), _MOST_LOOKED_AT))]
+    rows = [(at, row) for at, row in head if _holds_values(row)]
+    separator = max(_SEPARATORS, key=lambda mark: sum(mark in row for _, row in rows))
+    counts = Counter(len(cells(row, separator)) for _, row in rows)
+    usual = max(counts, key=lambda n: (counts[n], n), default=0)
+    table = [n for n, (_, row) in enumerate(rows) if len(cells(row, separator)) == usual]
+    if len(table) < 2:
+        return [], starts
+    names = table[0]
+    if (
+        names
+        and len(cells(rows[names - 1][1], separator)) == usual - 1 > 1
+        and any(map(_is_number, cells(rows[names][1], separator)))
+    ):
+        names -= 1  # rows have names too, and their column none, as R writes it
+    (first, header), (_, second) = rows[names], rows[names + 1]
     if not second.strip() or not is_header(cells(header, separator), cells(second, separator)):
         return [], starts
     return [Table(starts[first], len(text), header)], starts
 
 
-def _begins(text: str, start: int) -> bool:
-    """Whether a line of its own begins the values: it is neither empty nor Excel's ``sep=;``."""
-    line = text[start : start + 8].lstrip("\ufeff")
-    return bool(line.strip()) and not re.match(r"sep=.\r?\n?", line)
+def _holds_values(record: str) -> bool:
+    """Whether a record is of the table: not empty, no comment, not Excel's ``sep=;``."""
+    plain = record.lstrip("\ufeff")
+    return bool(plain.strip()) and not plain.startswith("# ") and not re.fullmatch(r"sep=.", plain)
 
 
 def _records(lines: Lines) -> list[int]:

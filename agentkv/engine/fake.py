@@ -13,6 +13,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from agentkv.engine.generate import check_ids, check_window, log_probability
 from agentkv.engine.settings import EngineSettings, require_gpu
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
 from agentkv.forks import OwnedLock
-from agentkv.records import Fingerprint, Planes, Section, StateLayout
+from agentkv.records import USUAL, Fingerprint, Planes, Section, StateLayout
 from agentkv.shared import Shared
 
 BOS, START, END, ANSWER = 256, 257, 258, 259
@@ -57,13 +58,18 @@ def fake_sha256(weights: str = "") -> str:
 
 
 def fake_fingerprint(model_sha256: str, settings: EngineSettings) -> Fingerprint:
-    """The fingerprint of a fake under these settings."""
-    content = {"kv_type": settings.kv_type, "flash_attention": settings.flash_attention}
+    """The fingerprint of a fake under these settings; what is as usual is left out, as before there were settings."""
     pinned = settings.flash_attention or settings.gpu_layers
+    content = {"kv_type": settings.kv_type, "flash_attention": settings.flash_attention}
     numerics = {"gpu_layers": settings.gpu_layers, "threads": settings.threads if pinned else None}
     return Fingerprint(
-        content={"engine": FAKE, "model_sha256": model_sha256, **content}, numerics={"agentkv": __version__, **numerics}
+        content={"engine": FAKE, "model_sha256": model_sha256, **_unusual(content)},
+        numerics={"agentkv": __version__, **_unusual(numerics)},
     )
+
+
+def _unusual(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value != USUAL.get(name)}
 
 
 @functools.lru_cache(maxsize=8)

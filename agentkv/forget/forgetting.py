@@ -18,9 +18,10 @@ import orjson
 
 from agentkv import fsio, sqlitefiles
 from agentkv.documents.index import Index
+from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Engine
-from agentkv.errors import CorruptThread, StoreError, UsageError
+from agentkv.errors import CorruptThread, InvalidDocument, StaleDocument, StoreError, UsageError
 from agentkv.evidence.appending import FILE, TORN
 from agentkv.evidence.payloads import FOLDER as PAYLOADS
 from agentkv.forget import databases
@@ -198,16 +199,19 @@ class Forgetting:
         if not self._words:
             return
         for shelf in list(shelves(self._store, lambda _: None)):
-            hit = {key: record for key, record in shelf.all().items() if self._is_in_source(shelf, record.sha256)}
+            hit = {key: record for key, record in shelf.all().items() if self._is_in_source(shelf, record)}
             hit |= {k: r for k, r in shelf.all().items() if self._words.are_in(r.model_dump_json())}
             self._blocks |= {window.block_id for record in hit.values() for window in record.windows}
             self._do("documents", len(hit), lambda shelf=shelf, hit=hit: _forget_documents(shelf, hit))  # type: ignore[misc]
 
-    def _is_in_source(self, shelf: Shelf, digest: str) -> bool:
-        try:
-            return self._words.are_in_bytes(shelf.sources.read(digest) or b"")
-        except StoreError:
-            return False
+    def _is_in_source(self, shelf: Shelf, record: DocumentRecord) -> bool:
+        """Whether a document holds words, in its bytes or in what is read of them, whatever its encoding."""
+        with contextlib.suppress(StoreError):
+            if self._words.are_in_bytes(shelf.sources.read(record.sha256) or b""):
+                return True
+        with contextlib.suppress(StaleDocument, InvalidDocument):
+            return self._words.are_in(shelf.readable(record).text)
+        return False
 
     def _names(self) -> None:
         for named in self._store.names(on_error=lambda _: None):

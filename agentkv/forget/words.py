@@ -1,19 +1,27 @@
 """What is looked for when words are to be forgotten: the same words in any case, composed or not, as JSON writes them.
 
-Knows texts and bytes; refuses to know files and what they are for.
+Any blanks between two words are one blank, line ends too, and what nobody sees (soft hyphens, zero width, vowel marks)
+is nothing. Accents count: José is not Jose. Knows texts and bytes; refuses to know files and what they are for.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
 import orjson
+import regex
 import zstandard
 
 _ESCAPES = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});")
+_BLANKS = re.compile(r"(?:[^\S ]|\\[nrt]| (?=[\s\\]))(?:\s|\\[nrt])*")
+"""Blanks of all kinds, also as JSON writes them, but a single one that is what it is to become."""
+_UNSEEN = regex.compile(r"[\p{Cf}\u0640[\p{M}&&[\p{Hebrew}\p{Arabic}\u064b-\u065f\u0670]]]", regex.V1)
+_BROKEN = re.compile(r"[-\u2010]\s*(?:\n|\\n)\s*")
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MOST_UNPACKED = 256 << 20
 
@@ -22,8 +30,9 @@ class Words:
     """Texts, any of which is to be found. An empty one is none."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._plain = {_normal(text) for text in texts if text.strip()}
-        escaped = {_normal(json.dumps(text, ensure_ascii=False)[1:-1]) for text in self._plain}
+        given = {text for text in texts if text.strip()}
+        self._plain = {_normal(text) for text in given} - {"", " "}
+        escaped = {_normal(json.dumps(text, ensure_ascii=False)[1:-1]) for text in given} if self._plain else set()
         self._forms = sorted(self._plain | escaped, key=len)
         self.longest = max((len(form.encode()) for form in self._forms), default=0)
         """Bytes of the longest form."""
@@ -32,11 +41,11 @@ class Words:
         return bool(self._plain)
 
     def are_in(self, text: str | None) -> bool:
-        """Whether a text holds one."""
+        """Whether a text holds one; a hyphen at a line's end is there or not."""
         if not text or not self._plain:
             return False
-        normal = _normal(text)
-        return any(form in normal for form in self._forms)
+        texts = [text, _BROKEN.sub("", text), _BROKEN.sub("-", text)] if _BROKEN.search(text) else [text]
+        return any(form in normal for normal in map(_normal, texts) for form in self._forms)
 
     def are_in_bytes(self, data: bytes) -> bool:
         """Whether the bytes of a file do: read as UTF-8, JSON's escapes resolved, a zstd frame unpacked."""
@@ -72,7 +81,11 @@ def strings(value: object) -> Iterator[str]:
 
 
 def _normal(text: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    if "&" in text:
+        text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+    if not text.isascii():
+        text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text))
+    return _BLANKS.sub(" ", unicodedata.normalize("NFC", text.casefold()))
 
 
 def _resolved(run: re.Match[str]) -> str:

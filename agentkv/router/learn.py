@@ -117,8 +117,8 @@ def forget(folder: Path, fingerprint_id: str) -> bool:
     return fsio.remove_file(folder / f"{fingerprint_id}.json", sync_parent=True)
 
 
-def load(folder: Path, fingerprint_id: str, classifier: str) -> Learned | None:
-    """What was learned for this fingerprint by this version of the classifier, or None.
+def load(folder: Path, fingerprint_id: str) -> Learned | None:
+    """What was learned for this fingerprint, by whatever classifier, or None.
 
     Raises CorruptBlock, StoreReadError.
     """
@@ -130,4 +130,4 @@ def load(folder: Path, fingerprint_id: str, classifier: str) -> Learned | None:
         learned = Learned.model_validate_json(data)
     except ValidationError as error:
         raise CorruptBlock("what the router has learned", path, error.errors()[0]["msg"]) from error
-    return learned if (learned.fingerprint_id, learned.classifier) == (fingerprint_id, classifier) else None
+    return learned if learned.fingerprint_id == fingerprint_id else None

@@ -16,6 +16,7 @@ from agentkv.blocks import Blocks
 from agentkv.engine.embed import Embedder
 from agentkv.errors import StoreError, StoreReadError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.mismatch import in_words, incompatible, notice, others
+from agentkv.notices import warn
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
@@ -44,6 +45,10 @@ class Within:
     """For ``skill``: ask the router, but only among what lies within this skill, its parts and references."""
 
     skill: str
+
+
+Wanted = str | Pick | Within | Decision | None
+"""Behind which block a turn is asked: a stored name, what the router picks, what it has picked, or none."""
 
 
 @dataclass(frozen=True)
@@ -234,8 +239,10 @@ class Routing:
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def decide(self, question: str, skill: str | Pick | Within | None) -> Decision:
+    def decide(self, question: str, skill: Wanted) -> Decision:
         """The decision of a turn whose caller said ``skill``."""
+        if isinstance(skill, Decision):
+            return skill
         if isinstance(skill, Pick):
             return self.route(question)
         if isinstance(skill, Within):
@@ -301,12 +308,19 @@ class Routing:
     def _default_classifier(self) -> ChannelClassifier:
         """The channel classifier, with what was learned for this model and these settings."""
         plain = self.plain_classifier()
-        known = None
         try:
-            known = load(self._store.root / ROUTER, self._router.fingerprint.id, f"{plain.name}/{plain.version}")
+            known = load(self._store.root / ROUTER, self._router.fingerprint.id)
         except StoreError as error:  # no block depends on it
             self._store.tell_once(error, "Routing goes on without it; `agentkv route learn` makes it again.")
-        return plain.with_learned(known.weights, known.labelled) if known else plain
+            return plain
+        here = f"{plain.name}/{plain.version}"
+        if known is None or known.classifier == here:
+            return plain.with_learned(known.weights, known.labelled) if known else plain
+        warn(
+            f"what the router has learned was learned by {known.classifier}, and this is {here}: it is left out. "
+            "`agentkv route learn` learns it again."
+        )
+        return plain
 
     @property
     def vectors(self) -> Vectors | None:

@@ -12,6 +12,7 @@ all; what they leave out is in the ``notices``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,16 @@ FILE_NAMES = (FILE_NAME, "skill.md")
 MAX_DEPTH, MAX_FOLDERS, MAX_MANUALS = 16, 50_000, 10_000
 
 VENDORED = frozenset(
-    {"node_modules", "bower_components", "site-packages", "vendor", "venv", "__pycache__", "build", "dist"}
+    {"node_modules", "bower_components", "site-packages", "vendor", "venv", "__pycache__", "build", "dist", "__macosx"}
     | {"archive", "archives", "archived", "backup", "backups", "trash"}
 )
 NOTHING_THERE = f"there is no {FILE_NAME} at or below it; hidden and vendored folders are only looked into by name"
 _COPIES = (".bak", ".old", ".orig", "~")
+_OF_COPIES = frozenset(
+    {"archive", "archived", "backup", "backups", "bak", "copies", "copy", "deprecated", "disabled", "kopie", "legacy"}
+    | {"obsolete", "old", "orig", "outdated", "snapshot", "snapshots", "temp", "tmp", "trash", "unused"}
+)
+_WORD, _NUMBERED = re.compile(r"[^\W_]+"), re.compile(r"\(\d+\)$")
 _VENV = "pyvenv.cfg"
 
 
@@ -69,7 +75,14 @@ def is_walked(place: Path, root: Path) -> bool:
 
 def is_set_aside(name: str) -> bool:
     """Whether a folder's name says that what is in it is hidden, a copy, or somebody else's."""
-    return is_hidden(name) or name.casefold() in VENDORED or name.casefold().endswith(_COPIES)
+    plain = name.casefold()
+    return is_hidden(name) or not VENDORED.isdisjoint((plain, plain.strip("_"))) or plain.endswith(_COPIES)
+
+
+def is_like_a_copy(path: Path) -> bool:
+    """Whether a word of a relative path says that an older or spare copy may lie there: of two, the other is meant."""
+    words = {word for part in path.parts for word in _WORD.findall(part.casefold())}
+    return not words.isdisjoint(_OF_COPIES) or any(_NUMBERED.search(part) for part in path.parts)
 
 
 def is_hidden(name: str) -> bool:

@@ -81,8 +81,8 @@ class Inventory:
     def resolved(self, reserved: Mapping[str, Path]) -> tuple[tuple[Manual, ...], tuple[InvalidManual, ...]]:
         """Manuals with a name of their own, and what is broken, by root and path.
 
-        Of several with one name the first root's is taken, then the one nearest to its root, then one that is named
-        like its folder. ``reserved``: names (as keys) that belong to a folder although nothing is loaded from it now.
+        Which of several with one name is taken, :func:`told_apart` says. ``reserved``: names (as keys) that belong to a
+        folder although nothing is loaded from it now.
         """
         ordered = sorted(self._files, key=self._rank)
         manuals = [entry for entry in map(self._files.__getitem__, ordered) if isinstance(entry, Manual)]

@@ -8,7 +8,8 @@ skill that one of its own replaces; whatever else the store holds is not its bus
 
 **Names are one space.** A skill deposited from another folder under the same name is replaced, the last one wins, and
 the report says whose it was. Of two with one name below the roots of one library one is taken: the first root's, then
-the one nearest to its root, then the one that is named like its folder. The other is a fault and is warned of.
+one whose path does not speak of copies (``old``, ``copy``, ``backup``, ``(1)``), then the one nearest to its root, then
+the one that is named like its folder. The other is a fault and is warned of.
 
 **A skill keeps its last good version** while its file is broken, cannot be deposited, or its folder cannot be read:
 a half-saved file must not take a skill away. The report says so. A skill whose file is gone is retired at once:
@@ -156,7 +157,7 @@ class SkillLibrary(Shared):
     def announce(self, plan: Plan, *, clashes: bool = False) -> None:
         """Warn of the plan's notices that were not warned of before; with ``clashes``, of names that two have, too."""
         told = [error for error in plan.clashes if not (self._layered and self._is_of_another_root(error))]
-        names = [f"{error.message}; rename or remove one of them" for error in told if clashes]
+        names = [error.message for error in told if clashes]
         warn_of([*plan.notices, *names], self._said)
 
     def _is_of_another_root(self, clash: InvalidManual) -> bool:

@@ -31,7 +31,7 @@ from pathlib import Path
 from agentkv.errors import InvalidManual
 from agentkv.hashing import sha256
 from agentkv.skills import frontmatter
-from agentkv.skills.discovery import FILE_NAMES, NOTHING_THERE, Found, find_manuals, manual_file
+from agentkv.skills.discovery import FILE_NAMES, NOTHING_THERE, Found, find_manuals, is_like_a_copy, manual_file
 from agentkv.skills.frontmatter import Frontmatter, Malformed, Violation, flat
 from agentkv.skills.resources import find_resources
 
@@ -364,7 +364,7 @@ def load_manuals(roots: Sequence[Path]) -> LoadReport:
     for root in roots:
         found = Found(files=[root]) if root.name in FILE_NAMES and not root.is_dir() else find_manuals(root)
         if not found.files and not found.unreadable:
-            raise InvalidManual(root, NOTHING_THERE)
+            raise InvalidManual(root, "; ".join([NOTHING_THERE, *found.notices]))
         files |= dict.fromkeys(found.files)
         broken += found.unreadable
         notices += found.notices
@@ -383,8 +383,8 @@ def told_apart(
 ) -> tuple[tuple[Manual, ...], tuple[InvalidManual, ...]]:
     """The manuals with a name of their own, in order; those whose name another one has are broken, with both paths.
 
-    The first root's is taken, then the one nearest to its root, then one that is named like its folder. A file that is
-    reached by several links is one manual.
+    The first root's is taken, then one whose path does not speak of copies, then the one nearest to its root, then one
+    that is named like its folder. A file that is reached by several links is one manual.
     """
     manuals = list(manuals)
     keeper: dict[str, Manual] = {}
@@ -397,12 +397,16 @@ def told_apart(
 
 def taken_by(manual: Manual, keeper: Path) -> InvalidManual:
     """That a manual cannot be loaded since its name is that of the skill in the folder ``keeper``."""
-    return InvalidManual(manual_file(manual.path), f"the name {manual.name!r} is taken by {keeper}", keeper=keeper)
+    reason = f"the name {manual.name!r} is taken by {keeper}; rename or remove one of them"
+    return InvalidManual(manual_file(manual.path), reason, keeper=keeper)
 
 
-def _precedence(manual: Manual, roots: Sequence[Path]) -> tuple[int, int, bool, Path]:
-    at = next((i for i, root in enumerate(roots) if manual.path.is_relative_to(root)), len(roots))
-    return at, len(manual.path.parts), name_key(manual.name) != name_key(manual.path.name), manual.path
+def _precedence(manual: Manual, roots: Sequence[Path]) -> tuple[int, bool, int, bool, Path]:
+    path = manual.path
+    at = next((i for i, root in enumerate(roots) if path.is_relative_to(root)), len(roots))
+    below = path.relative_to(roots[at]) if at < len(roots) else path
+    is_misnamed = name_key(manual.name) != name_key(path.name)
+    return at, is_like_a_copy(below), len(path.parts), is_misnamed, path
 
 
 def _is_same_file(manual: Manual, other: Manual) -> bool:

@@ -52,6 +52,8 @@ from agentkv.store.workers import Workers
 Sink = Callable[[SegmentRef, Bytes], None]
 
 _MIN_PREFIX = 6
+_TOLD = 3
+"""How many of what is passed over alike are told one by one."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class BlockStore(Shared, Bounded, Marked):
         self.files = StoreFiles(self.root, self.segments, self.limits)
         self._manifests, self._names = self.files.manifests, self.files.names
         self._uses = Uses(self.root / USES)
-        self._refused, self._told, self._is_blind = {}, set[str](), False
+        self._refused, self._told, self._is_blind = {}, dict[str, str](), False
         self._bind(budget_bytes)
         self._workers = Workers()
         gc.recover(self.files)
@@ -273,11 +275,16 @@ class BlockStore(Shared, Bounded, Marked):
         return not any(os.path.lexists(self.root / name) for name in (MARKER, self._manifests.root, self._names.root))
 
     def tell_once(self, error: StoreError, remedy: str = "`agentkv check` lists it.") -> None:
-        """Warn, once for this object and place, of something that is passed over."""
+        """Warn, once for this object and place, of something that is passed over; of many alike, of the first few."""
         place = str(getattr(error, "path", None) or error.message)
-        if place not in self._told:
-            self._told.add(place)
+        if place in self._told:
+            return
+        before = sum(known == remedy for known in self._told.values())
+        self._told[place] = remedy
+        if before < _TOLD:
             warn(f"passed over: {error.message} {remedy}")
+        elif before == _TOLD:
+            warn(f"passed over: more than {_TOLD} of these, of which no more are told one by one. {remedy}")
 
     def pass_over(self, error: StoreError) -> None:
         """Tell once of a record that cannot be read and is left out."""

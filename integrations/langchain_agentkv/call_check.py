@@ -1,7 +1,8 @@
 """Calls of an answer, checked behind the grammar: by name, required arguments, number, and whether they are new.
 
 A grammar may have been too weak for a schema, or not enforced. Types and ranges of arguments are the tool's to check:
-LangChain's tools do, and tell the model.
+LangChain's tools do, and tell the model; what does not fit the schema is noted, since an agent's ``ToolStrategy`` of a
+JSON schema takes it as it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Self
 from agentkv.engine.calls import BrokenCall
 from agentkv.engine.tools import CallForm, ToolCall
 from langchain_agentkv import tools
+from langchain_agentkv.fits import misfit
 from langchain_agentkv.repeats import Repeats
 from langchain_agentkv.settings import CallSettings
 
@@ -62,7 +64,7 @@ class CallCheck:
         if called and not self.many:
             note = f"a second call, of {said.name!r}, was left out: pass parallel_tool_calls=True to allow several"
             return Verdict(said, note=note, left_out=True)
-        return Verdict(said)
+        return Verdict(said, note=misfit(self.tools[said.name], said.arguments, f"the call of {said.name!r} does"))
 
     def _fault(self, call: ToolCall) -> str:
         """Why a whole call cannot be made; empty if it can."""

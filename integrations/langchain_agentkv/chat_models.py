@@ -24,6 +24,7 @@ from langchain_core.language_models import LangSmithParams, LanguageModelInput, 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, message_chunk_to_message
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.prompt_values import ChatPromptValue, PromptValue
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import run_in_executor
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -36,6 +37,7 @@ from agentkv.hashing import sha256, tagged_digest
 from agentkv.memory import Pick
 from langchain_agentkv import settings
 from langchain_agentkv.answers import Answer
+from langchain_agentkv.blocks import traceable
 from langchain_agentkv.counting import count_tokens
 from langchain_agentkv.messages import conversation
 from langchain_agentkv.structured import Method, structured
@@ -316,6 +318,17 @@ class ChatAgentKV(BaseChatModel):
         async with aclosing(self._request(messages, stop, kwargs, run_manager).astream()) as items:
             async for item in items:
                 yield ChatGenerationChunk(message=answer.chunk(item))
+
+    def _convert_input(self, model_input: LanguageModelInput) -> PromptValue:
+        """The messages, which LangChain traces before they come here: an old one that it cannot trace would end all."""
+        messages = super()._convert_input(model_input).to_messages()
+        contents = [traceable(message.content) for message in messages]
+        return ChatPromptValue(
+            messages=[
+                message if content == message.content else message.model_copy(update={"content": content})
+                for message, content in zip(messages, contents, strict=True)
+            ]
+        )
 
     # --- to a turn and back -----------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from agentkv.errors import UsageError
+from langchain_agentkv.formats import CHECKER
 
 _INNER = ("properties", "$defs", "definitions", "patternProperties")
 
@@ -60,13 +61,13 @@ def _validator(schema: Mapping[str, Any]) -> Validator:
         kind.check_schema(plain)
     except SchemaError as error:
         raise UsageError(f"the schema is not a JSON schema: {error.message}") from error
-    return kind(plain, registry=Registry(), format_checker=kind.FORMAT_CHECKER)
+    return kind(plain, registry=Registry(), format_checker=CHECKER)
 
 
-def misfit(schema: Mapping[str, Any], text: str) -> str:
-    """Why an answer's JSON text does not fit ``schema``; empty where it does, and where it is no JSON or no schema."""
+def misfit(schema: Mapping[str, Any], text: str, what: str = "the answer does") -> str:
+    """Why ``what``, a JSON text, does not fit ``schema``; empty where it does, and where it is no JSON or no schema."""
     try:
-        return _fault(_validator(schema), json.loads(text))
+        return _fault(_validator(schema), json.loads(text, strict=False), what)
     except (ValueError, RecursionError, UsageError):
         return ""
 
@@ -78,12 +79,12 @@ def _require(validator: Validator, value: Any) -> None:
         raise OutputParserException(fault, llm_output=repr(value))
 
 
-def _fault(validator: Validator, value: Any) -> str:
+def _fault(validator: Validator, value: Any, what: str = "the answer does") -> str:
     try:
         fault = best_match(validator.iter_errors(value))
     except Unresolvable as error:
         raise UsageError(f"the schema refers to something that is not in it: {error}") from error
-    return "" if fault is None else f"the answer does not fit the schema, at {fault.json_path}: {fault.message}"
+    return "" if fault is None else f"{what} not fit the schema, at {fault.json_path}: {fault.message}"
 
 
 def _with_nulls(schema: Any) -> Any:

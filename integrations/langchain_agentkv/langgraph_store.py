@@ -1,4 +1,4 @@
-"""``AgentKVStore``: LangGraph's long-term memory (``BaseStore``) in the store's folder, searched by BM25 or embedding.
+"""``AgentKVStore``: LangGraph's long-term memory (``BaseStore``) in the store's folder, searched by words and meaning.
 
 Knows LangGraph's operations and one SQLite file; refuses to know what items mean. Written here rather than taken from
 ``langgraph-checkpoint-sqlite``, whose ``SqliteStore`` ignores a query without an embedding, keeps only a part of a
@@ -99,9 +99,12 @@ class AgentKVStore(BaseStore):
 
     ``store`` is a directory or an open :class:`~agentkv.BlockStore` (``memory.store``). Without ``index``, or with its
     ``fields`` only, a query ranks by BM25 over the items' words; with ``dims`` and ``embed`` (a function, an async one
-    or LangChain ``Embeddings``) by cosine. ``ttl`` is LangGraph's: expired items are gone at once for every read, and
-    deleted by the next write. Values are JSON. Raises UsageError, InvalidNamespaceError (LangGraph's), and, of a
-    :class:`~agentkv.errors.StoreError`, CorruptDatabase, StoreFull, StoreReadError.
+    or LangChain ``Embeddings``) by words and cosine, fused: an embedding model knows few languages and few names.
+    ``score`` is then of that order, above 0 to 1, and no likeness (:meth:`Ranking.scores`); LangGraph's own stores rank
+    by the cosine and give it, as this one does with ``hybrid=False``, where scores are held against a threshold.
+    ``ttl`` is LangGraph's: expired items are gone at once for every read, and deleted by the next write. Values are
+    JSON. Raises UsageError, InvalidNamespaceError (LangGraph's), and, of a :class:`~agentkv.errors.StoreError`,
+    CorruptDatabase, StoreFull, StoreReadError.
 
     >>> import tempfile
     >>> store = AgentKVStore(tempfile.mkdtemp())
@@ -114,10 +117,15 @@ class AgentKVStore(BaseStore):
     supports_ttl = True
 
     def __init__(
-        self, store: str | Path | BlockStore, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None
+        self,
+        store: str | Path | BlockStore,
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        hybrid: bool = True,
     ) -> None:
         self.ttl_config = ttl
-        self._ranking = Ranking(index)
+        self._ranking = Ranking(index, hybrid=hybrid)
         self._is_current = False
         self._database = Database(store, "langgraph-items.sqlite", _SCHEMA)
 

@@ -92,9 +92,12 @@ def lenient(messages: Sequence[BaseMessage]) -> tuple[str, list[Message]]:
 
 
 def _by_role(message: BaseMessage) -> BaseMessage:
-    """A ChatMessage as the message of its role, where that is one of a chat."""
-    kind = _ROLES.get(message.role.lower()) if isinstance(message, ChatMessage) else None
-    return message if kind is None else kind(message.content, name=message.name, id=message.id)
+    """A ChatMessage as the message of its role; of another role than those of a chat, as that agent's answer."""
+    if not isinstance(message, ChatMessage):
+        return message
+    kind = _ROLES.get(message.role.lower(), AIMessage)
+    name = message.name if message.role.lower() in _ROLES else message.role
+    return kind(message.content, name=name, id=message.id)
 
 
 def _require_question(rest: list[tuple[int, BaseMessage]]) -> None:

@@ -248,10 +248,16 @@ def _decided(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
-    """An answer of ``ChatAgentKV`` with this decision: one from a cache has that of the call that it was made by."""
+    """An answer of ``ChatAgentKV`` with this decision: one from a cache has that of the call that it was made by.
+
+    What the turn took instead, since that left no room, stays on record.
+    """
     record = message.response_metadata.get("agentkv")
     if not isinstance(message, AIMessage) or not isinstance(record, dict):
         return message
     notes = list(dict.fromkeys((*decision.get("notes", ()), *record.get("notes", ()))))
-    metadata = {**message.response_metadata, "agentkv": {**record, "decision": _decided(decision), "notes": notes}}
+    decided, made = _decided(decision), record.get("decision", {})
+    if made.get("fallback") and made.get("raw_pick") == decided["raw_pick"]:
+        decided |= {"pick": made["pick"], "fallback": made["fallback"]}
+    metadata = {**message.response_metadata, "agentkv": {**record, "decision": decided, "notes": notes}}
     return message.model_copy(update={"response_metadata": metadata})

@@ -7,7 +7,9 @@ to when the answer is there. Knows schemas and LangChain's parsers; the grammar 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,6 +20,7 @@ from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
 from langchain_core.output_parsers.openai_tools import JsonOutputKeyToolsParser, PydanticToolsParser
 from langchain_core.runnables import Runnable, RunnableGenerator, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
+from langchain_core.utils.json import parse_json_markdown
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel
 
@@ -25,6 +28,7 @@ from agentkv.engine.unexpressed import unexpressed
 from agentkv.errors import UsageError
 from agentkv.notices import warn
 from langchain_agentkv.fits import at_the_end, fitting, there
+from langchain_agentkv.formats import unchecked
 from langchain_agentkv.tools import CHECKED
 
 if TYPE_CHECKING:
@@ -54,8 +58,8 @@ def structured(
     else:
         raise UsageError(f"method={method!r} is none of json_schema, function_calling, json_mode")
     checked = at_the_end(there) if _is_model(schema) else fitting(plain)
-    parser = RunnableGenerator(_whole, _awhole) | parser | checked
-    _say_what_is_left_out(plain, method)
+    parser = RunnableGenerator(partial(_whole, method), partial(_awhole, method)) | parser | checked
+    _say_what_is_left_out(plain, method, [] if _is_model(schema) else unchecked(plain))
     if not include_raw:
         return asked | parser
     parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
@@ -91,41 +95,70 @@ def _text_parser(schema: Schema) -> Runnable[Any, Any]:
     return PydanticOutputParser(pydantic_object=cast(Any, schema)) if _is_model(schema) else JsonOutputParser()
 
 
-def _whole(messages: Iterator[AIMessage]) -> Iterator[AIMessage]:
-    """The messages as they come; raises at the end of an answer that was cut, or whose call cannot be used."""
-    broken = False
+def _whole(method: str, messages: Iterator[AIMessage]) -> Iterator[AIMessage]:
+    """The messages as they come; raises at the end of an answer that was cut, or that cannot be used."""
+    so_far = _SoFar(method)
     for message in messages:
-        broken = broken or bool(message.invalid_tool_calls)
-        _refuse_unusable(message, broken)
+        so_far.add(message)
         yield message
 
 
-async def _awhole(messages: AsyncIterator[AIMessage]) -> AsyncIterator[AIMessage]:
-    broken = False
+async def _awhole(method: str, messages: AsyncIterator[AIMessage]) -> AsyncIterator[AIMessage]:
+    so_far = _SoFar(method)
     async for message in messages:
-        broken = broken or bool(message.invalid_tool_calls)
-        _refuse_unusable(message, broken)
+        so_far.add(message)
         yield message
 
 
-def _refuse_unusable(message: AIMessage, broken: bool) -> None:
-    """Raise OutputParserException by an answer's end, which says how it ended. ``broken``: a call of it is invalid."""
-    finish = message.response_metadata.get("finish_reason")
-    if finish == "length":
-        generated = message.usage_metadata["output_tokens"] if message.usage_metadata else 0
-        raise OutputParserException(
-            f"the answer was cut at {generated} tokens before it was whole: raise max_new", llm_output=message.text
-        )
-    if finish is not None and broken:
-        notes = message.response_metadata.get("agentkv", {}).get("notes", ())
-        why = "; ".join(notes) or "a stop string may have cut it: check stop and max_new"
-        raise OutputParserException(f"the answer's call cannot be used: {why}", llm_output=message.text)
+class _SoFar:
+    """What there is of an answer whose pieces come one by one."""
+
+    def __init__(self, method: str) -> None:
+        self._is_text = method != "function_calling"
+        self._broken, self._text = False, ""
+
+    def add(self, message: AIMessage) -> None:
+        """Raise OutputParserException by an answer's end, which says how it ended."""
+        self._broken = self._broken or bool(message.invalid_tool_calls)
+        self._text += message.text
+        finish = message.response_metadata.get("finish_reason")
+        if finish == "length":
+            generated = message.usage_metadata["output_tokens"] if message.usage_metadata else 0
+            raise OutputParserException(
+                f"the answer was cut at {generated} tokens before it was whole: raise max_new", llm_output=self._text
+            )
+        if finish is not None and self._broken:
+            notes = message.response_metadata.get("agentkv", {}).get("notes", ())
+            why = "; ".join(notes) or "a stop string may have cut it: check stop and max_new"
+            raise OutputParserException(f"the answer's call cannot be used: {why}", llm_output=self._text)
+        if finish is not None and self._is_text:
+            self._require_json()
+
+    def _require_json(self) -> None:
+        """LangChain's parsers complete a JSON text that ends too early, and take NaN for a number."""
+        try:
+            parse_json_markdown(self._text, parser=_strict)
+        except ValueError as error:
+            why = f"the answer is not one whole JSON text ({error}); a stop string may have cut it: check stop"
+            raise OutputParserException(why, llm_output=self._text) from error
 
 
-def _say_what_is_left_out(schema: Mapping[str, Any], method: str) -> None:
-    left_out = [] if method == "json_mode" else unexpressed(schema)
+def _strict(text: str) -> Any:
+    return json.loads(text, strict=False, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _say_what_is_left_out(schema: Mapping[str, Any], method: str, formats: Sequence[str]) -> None:
+    left_out, name = [] if method == "json_mode" else unexpressed(schema), schema.get("title", "this schema")
+    if formats:
+        named = ", ".join(map(repr, formats))
+        warn(f"nothing checks the format {named} of {name!r}: look at such values yourself, or give a `pattern`")
+        left_out = [keyword for keyword in left_out if keyword != "format"]
     if left_out:
         warn(
-            f"the grammar of {schema.get('title', 'this schema')!r} cannot hold an answer to {', '.join(left_out)}; an "
+            f"the grammar of {name!r} cannot hold an answer to {', '.join(left_out)}; an "
             "answer that breaks it raises OutputParserException (use include_raw=True to look at it, or ask again)"
         )

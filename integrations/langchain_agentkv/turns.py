@@ -35,6 +35,9 @@ from langchain_agentkv.settings import CallSettings
 from langchain_agentkv.system import system_text
 
 _NOTHING = "the model gave neither text nor a call; the answer's text in brackets is not its own: ask in other words"
+_BROKEN = (
+    "the model wrote a call that is not whole; it is in invalid_tool_calls, as written: ask again, or in other words"
+)
 
 _LONGEST_RESULT = 500
 """Characters of a tool's result that stand in for an answer."""
@@ -91,7 +94,9 @@ class Request:
             parts.begin_again(self._check(barred))
             turn = _joined(turn, (yield from self._turn(routed, parts, barred, cancellation)))
         if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
-            parts.notes += [] if parts.notes or turn.finish == "length" else [_NOTHING]
+            parts.notes += (
+                [] if parts.notes or turn.finish == "length" else [_NOTHING if parts.broken is None else _BROKEN]
+            )
             yield Placeholder(self._no_answer(turn, parts))
         schema = tools.unchecked_schema(wanted)
         if schema is not None and turn.finish == "stop" and not parts.called:
@@ -99,9 +104,14 @@ class Request:
         notes = [*self.conversation.notes, *parts.notes]
         for note in notes:
             warn(note)
-        decision = routed or wanted.decision or turn.decision
+        decision = turn.decision if self._decided(routed) else wanted.decision or turn.decision
         notes = list(dict.fromkeys((*decision.notes, *notes, *turn.notes)))
         yield turn.model_copy(update={"decision": decision, "notes": tuple(notes)})
+
+    def _decided(self, routed: Decision | None) -> Decision | None:
+        """The decision that this turn's skill comes from; None where the caller named it, or wants none."""
+        made = routed or self.settings.decision
+        return made if made is not None and (routed is not None or made.pick == self.settings.skill) else None
 
     def _check(self, barred: Container[str] = ()) -> CallCheck:
         return CallCheck.of(self.settings, self.memory.call_form, self.conversation.repeats, barred)
@@ -115,7 +125,7 @@ class Request:
         reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
         pieces = memory.stream(
             self.conversation.messages,
-            skill=wanted.skill if routed is None else routed.pick,
+            skill=self._decided(routed) or wanted.skill,
             max_new=wanted.max_new,
             sampling=wanted.sampling,
             stop=wanted.stop,

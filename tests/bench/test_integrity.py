@@ -176,7 +176,7 @@ def test_a_result_with_a_fault_does_not_pass(change: Callable[[dict[str, Any]], 
 def test_damage_of_every_kind_is_refused(tmp_path: Path) -> None:
     result = corruption.run(tmp_path, PLAN)
     corruption.check(result)
-    assert set(result["files"]) == {*RECORDS, "segment", "manifest"}
+    assert set(result["files"]) == {*RECORDS, "segment", "manifest", "model"}
     for tally in result["damages"].values():
         assert tally["cases"] == sum(tally["refused"].values()) > 0
 

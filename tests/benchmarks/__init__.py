@@ -5,6 +5,8 @@ measures on a machine and a model of his own is ``agentkv bench``. Nothing in th
 
 agent/ documents/ flywheel/ peers/   the benchmarks, by what they are about; their tests lie beside them
 answers.py                           the labelled questions of `skills/`
+languages.py adding.py unrelated.py  search in 20 languages, documents of 1 to 64 MB, questions that no manual answers:
+                                     each run by itself, ``python -m tests.benchmarks.languages``
 commands/                            one command a benchmark, and what shows, draws and writes results
 scorers/ tables/                     figures from raw records; tables of results from figures
 adding.py                            whether adding a file is linear: `python -m tests.benchmarks.adding`

@@ -4,6 +4,9 @@
 words, another ``form`` of them (inflected, other spelling or encoding, capitals), and the asker's ``own`` words. All
 paragraphs of all languages are put into one corpus, one store and one router; a question is right where its paragraph
 comes first of all. Without ``--embedder`` words alone decide and no model is needed.
+
+An English embedder has to lose nothing where it is at home: the store is also asked the 432 questions of
+``agentkv/bench/data/routing``, in the askers' own words, about 72 tools' descriptions, and again by cosine alone.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from langchain_agentkv import AgentKVStore
 from langgraph.store.base import PutOp
 
 from agentkv import AgentMemory, Embedder, FakeEngine
+from agentkv.bench import route
 from agentkv.documents import Corpus
 from agentkv.engine.embed import FakeEmbedder, opened_embedder
 from agentkv.router.base import Candidate
@@ -98,12 +102,14 @@ def documents(paragraphs: dict[str, str], folder: Path, embedder: Embedder | Non
     return ask
 
 
-def store(paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, closing: ExitStack) -> Ask:
+def store(
+    paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, closing: ExitStack, *, hybrid: bool = True
+) -> Ask:
     """A LangGraph store with an item for each paragraph."""
     index: Any = None
     if embedder is not None:
         index = {"dims": embedder.dimensions, "embed": lambda texts: embedder.embed(list(texts)).tolist()}
-    opened = AgentKVStore(folder / "store", index=index)
+    opened = AgentKVStore(folder / "store", index=index, hybrid=hybrid)
     opened.batch([PutOp(("manual",), key, {"text": text}) for key, text in paragraphs.items()])
 
     def ask(question: str) -> str | None:
@@ -140,6 +146,15 @@ def run(data: bytes, embedder: Embedder | None) -> Iterator[Asked]:
                 yield Asked(arm, question, ask(question.text))
 
 
+def at_home(embedder: Embedder | None, *, hybrid: bool = True) -> dict[str, int]:
+    """English questions about tools to the store: how many, and of how many the right description comes first."""
+    tools, questions, _ = route.library()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as closing:
+        descriptions = {label: tool.description for label, tool in tools.items()}
+        ask = store(descriptions, Path(folder), embedder, closing, hybrid=hybrid)
+        return {"right": sum(ask(asked.query) == asked.label for asked in questions), "of": len(questions)}
+
+
 def table(languages: dict[str, dict[str, Any]], rows: list[Asked]) -> str:
     """Right ones of all, by language and script, arm and kind."""
     cells = [(arm, kind) for arm in ARMS for kind in KINDS]
@@ -171,14 +186,18 @@ def main(arguments: list[str]) -> None:
     languages, paragraphs, _ = load(data)
     with opened_embedder(FakeEmbedder() if given.embedder == "fake" else given.embedder) as embedder:
         rows = list(run(data, embedder))
+        english = {"fused": at_home(embedder), "cosine": at_home(embedder, hybrid=False)} if embedder else {}
         name = None if embedder is None else embedder.name
     digest = hashlib.sha256(data).hexdigest()
     if given.json:
-        record = {"sha256": digest, "embedder": name, "rows": [{**asdict(row), "right": row.is_right} for row in rows]}
+        answers = [{**asdict(row), "right": row.is_right} for row in rows]
+        record = {"sha256": digest, "embedder": name, "english": english, "rows": answers}
         sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
         return
     head = f"{len(paragraphs)} paragraphs, data {digest}, embedder {name or 'none'}: right paragraph first"
     sys.stdout.write(f"{head}\n\n{table(languages, rows)}\n")
+    for how, found in english.items():
+        sys.stdout.write(f"English tools, store, {how}: {found['right']}/{found['of']}\n")
     if given.misses:
         for row in rows:
             if not row.is_right:

@@ -47,7 +47,7 @@ def broken_off(skills: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patched:
         patched.setattr(answers.scores, "answer_item", stops)
         with pytest.raises(KeyboardInterrupt):
-            answers.run("fake", skills, ledger=ledger)
+            answers.run("scripted", skills, ledger=ledger)
     (begun,) = ledger.runs()
     assert (begun.status, [item.key for item in begun.items]) == ("unfinished", ["apples/0"])
     return begun
@@ -58,10 +58,10 @@ def test_a_run_that_was_broken_off_is_gone_on_with(
 ) -> None:
     ledger = Ledger(tmp_path / "ledger")
     begun = broken_off(skills, ledger, monkeypatch)
-    how = answers.settings_of(None, None, None, True) | {"model": "fake"}
+    how = answers.settings_of(None, None, None, True) | {"model": "scripted"}
     assert unfinished(ledger, answers.scores.ANSWERS, how) == begun  # as the command looks for it
     assert unfinished(ledger, answers.scores.ANSWERS, {**how, "reread": False}) is None
-    result = answers.run("fake", skills, ledger=ledger, found=begun)
+    result = answers.run("scripted", skills, ledger=ledger, found=begun)
     (done,) = ledger.runs()
     assert unfinished(ledger, answers.scores.ANSWERS, how) is None
     assert (done.status, result["ledger_run"]) == ("finished", begun.id)
@@ -76,7 +76,7 @@ def test_other_questions_are_another_run(skills: Path, tmp_path: Path, monkeypat
     ledger = Ledger(tmp_path / "ledger")
     begun = broken_off(skills, ledger, monkeypatch)
     (skills / "apples" / "routes.jsonl").write_text(ROUTE.format(name="apples", days=99))
-    result = answers.run("fake", skills, ledger=ledger, found=begun)
+    result = answers.run("scripted", skills, ledger=ledger, found=begun)
     assert result["ledger_run"] != begun.id
     assert result["summary"]["answered"]["k"] == 0
     assert [run.status for run in ledger.runs()] == ["unfinished", "finished"]

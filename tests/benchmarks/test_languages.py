@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -50,3 +51,10 @@ def test_the_table_and_the_record(asked: list[Asked], capsys: pytest.CaptureFixt
     main(["--json", "--embedder", "fake"])
     record = json.loads(capsys.readouterr().out)
     assert (record["embedder"], len(record["rows"])) == ("fake-embedder", len(asked))
+    assert {found["of"] for found in record["english"].values()} == {432}
+    rights = {kind: [row["right"] for row in of_store(record) if row["question"]["kind"] == kind] for kind in KINDS}
+    assert all(rights["same"])  # an embedder that knows no language hides nothing that has the words
+
+
+def of_store(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in record["rows"] if row["arm"] == "store"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.cli import app
+from agentkv.cli import app, output
 from agentkv.errors import UsageError, WindowOverflow
+from agentkv.notices import warn
 from agentkv.threads import Thread
 
 from .conftest import Run, error_of, record
@@ -107,3 +110,21 @@ def test_two_ways_to_say_which_skill_exclude_each_other(filled: Run) -> None:
 
 def test_the_end_of_the_input_ends_it(filled: Run) -> None:
     assert record(chat("", "--json")) == {"thread": "chat", "turns": []}
+
+
+def test_a_warning_begins_a_line_of_its_own_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        output.show_warnings()
+        for is_terminal in (False, True):
+            for stream in (sys.stdout, sys.stderr):
+                monkeypatch.setattr(stream, "isatty", lambda is_terminal=is_terminal: is_terminal)
+            output.write("an answer")
+            warn(f"left out, {is_terminal}")
+            before = capsys.readouterr()
+            assert before.out == ("an answer\n" if is_terminal else "an answer")
+            assert before.err == f"warning: left out, {is_terminal}\n"
+            output.end_line()
+            assert before.out + capsys.readouterr().out == "an answer\n"

@@ -37,6 +37,8 @@ def test_add_shows_a_plan_then_works_then_has_nothing_to_do(run: Run, folder: Pa
     first = run("docs", "add", folder, "--tokens", 128, "--overlap", 0)
     assert "2 files (2 new)" in first.stderr
     assert "passed over, of unknown kind" in first.stderr
+    (folder / "scan.pdf").write_bytes(b"%PDF-1.4\nendobj\n")
+    assert "passed over: scan.pdf (a PDF)" in run("docs", "add", folder, "--dry-run").stderr
     assert "2 files in documents; 3 windows read" in first.stdout
     assert first.stdout.splitlines()[-1].endswith("3 of 3 windows stored")
     again = record(run("docs", "add", folder, "--json"))

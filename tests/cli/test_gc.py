@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from typer.testing import CliRunner
 from agentkv import BlockStore
 from agentkv.cli import app, confirm
 from agentkv.cli.gc import parse_size
-from agentkv.errors import UsageError
+from agentkv.errors import StoreReadError, UsageError
 from agentkv.store.budget import stored_bytes
+from tests.store.faults import refused
 
 from .conftest import Run, damage, error_of, record
 
@@ -127,6 +129,19 @@ def test_a_budget_that_pins_do_not_allow(filled: Run, store: Path) -> None:
     assert record(filled("gc", "--budget", "1B", "--json"))["fits"] is False
     assert filled("verify", "fees").exit_code == 0
     assert filled("show", "release").exit_code == 44
+
+
+def test_leftovers_that_cannot_be_removed_keep_no_block_and_hide_none(filled: Run, store: Path) -> None:
+    left = store / "segments" / "ff" / ("f" * 64 + ".seg")
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(bytes(500))
+    with refused(errno.EACCES, left.name, calls=("unlink",)):
+        result = filled("gc", "--set-budget", "1kB", "--yes")
+    assert result.exit_code == StoreReadError.exit_code
+    assert "evicted, in this order:" in result.stdout
+    assert "fees" in result.stdout
+    assert result.stderr.count("error: ") == 1
+    assert filled("show", "fees").exit_code == 44
 
 
 def test_the_quarantine(filled: Run, store: Path) -> None:

@@ -172,6 +172,19 @@ def test_a_folder_that_is_none_or_holds_nothing(run: Run, skills: Path, tmp_path
 # --- deposit and list ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "command", [("list",), ("validate",), ("deposit", "--dry-run", "--model", "fake")], ids=lambda command: command[0]
+)
+def test_what_lies_too_deep_is_told_by_every_command(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    deep = tmp_path.joinpath("nested", *["d"] * 20)
+    deep.mkdir(parents=True)
+    loose(deep, "too-deep")
+    result = run("skills", *command, tmp_path / "nested")
+    assert "more than 16 folders below" in result.stderr
+    assert "pass it by itself" in result.stderr
+    assert run("skills", *command, deep).exit_code == 0
+
+
 def test_deposit_adds_changes_and_removes(run: Run, skills: Path) -> None:
     first = record(run("skills", "deposit", skills, "--json"))
     assert (first["added"], first["found"]) == (["fees", "release"], 2)

@@ -97,6 +97,22 @@ def test_short_western_texts_are_windows_1252(text: str) -> None:
     assert charset_of(text.encode("cp1252"), "text") == ("cp1252", "guessed")
 
 
+SIGNS = [
+    ("iso8859_15", "L'œuvre coûte cher à Noël, l'été dernier."),
+    ("cp1250", "Umowa obowiązuje od dnia podpisania przez trzy lata. Żółty guzik wyłącza maszynę."),
+    ("iso8859_2", "Umowa obowiązuje od dnia podpisania przez trzy lata. Żółty guzik wyłącza maszynę."),
+    ("cp1252", "Aquesta col·lecció és molt intel·ligent i té paraules com ‘així’."),
+    ("cp1252", "«Bonjour» dit-il, l’été coûte 5 €… «cher», déjà payé."),
+    ("cp1252", "¿Qué pasa? ¡Hola! mañana él está aquí."),
+    ("cp1252", "Das Maß „groß“ – 5 §§ und 20°C, 3µm, ©Foo ®Bar, Gebühr."),
+]
+
+
+@pytest.mark.parametrize(("encoding", "text"), SIGNS)
+def test_signs_within_words_speak_against_windows_1252_and_others_do_not(encoding: str, text: str) -> None:
+    assert charset_of(text.encode(encoding), "text") == (encoding, "guessed")
+
+
 @pytest.mark.parametrize(
     ("data", "name", "by"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import json
 import lzma
@@ -19,7 +20,7 @@ import zstandard
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.formats import refusal
+from agentkv.documents.formats import refusal, what_it_is
 from agentkv.documents.source import read_text_source
 from agentkv.errors import InvalidDocument
 
@@ -157,5 +158,34 @@ def test_a_folder_goes_on_without_them_and_one_named_by_itself_fails_alone(tmp_p
     assert [item.record.path for item in report.plan.planned] == ["b.txt"]
     assert [error.path.name for error in report.plan.failed] == ["a.pdf", "c.txt"]
     assert all("it is a PDF" in error.reason for error in report.plan.failed)
-    with pytest.raises(InvalidDocument, match=r"pdftotext -layout a\.pdf a\.txt"):
+    with pytest.raises(InvalidDocument, match=r"pdftotext -layout \S+/a\.pdf \S+/a\.txt`"):
         read_text_source(tmp_path / "a.pdf")
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("my notes/a b.pdf", "`pdftotext -layout 'my notes/a b.pdf' 'my notes/a b'.txt`"),
+        ("it's.pdf", """`pdftotext -layout 'it'"'"'s.pdf' 'it'"'"'s'.txt`"""),
+        ("really.txt", "`pdftotext -layout really.txt really-text.txt`"),  # never onto itself
+        ("a.pdf.gz", "`gunzip -k a.pdf.gz`, then `pdftotext -layout a.pdf a.txt`"),
+    ],
+)
+def test_what_converts_a_file_can_be_copied_into_a_shell(path: str, command: str) -> None:
+    reason = refusal(Path(path), PDF)
+    assert reason is not None
+    assert reason.endswith(command)
+
+
+def test_what_a_file_is_is_told_by_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(PDF)
+    (tmp_path / "a.pdf.gz").write_bytes(gzip.compress(PDF))
+    (tmp_path / "a.xyz").write_text("words")
+    (tmp_path / "b.gz").write_bytes(b"\x1f\x8bbroken")
+    assert [what_it_is(tmp_path / name) for name in ("a.pdf", "a.pdf.gz", "a.xyz", "b.gz", "no")] == [
+        "a PDF",
+        "a PDF",
+        None,
+        None,
+        None,
+    ]

@@ -128,6 +128,18 @@ def test_what_leads_to_other_pages_is_not_read(navigation: str) -> None:
     assert read(f"{navigation}<p>text</p>{navigation}").text.strip("\n") == "text"
 
 
+TEXINFO = """<div class="header"><p>Next: <a href="b">B</a>, Previous: <a href="a">A</a>, Up: <a href="t">Top</a>
+<table class="header"><tr><td>[ &lt; ]</td><td>[ Contents ]</td></tr></table></div>"""
+
+
+def test_what_texinfo_puts_above_its_pages_is_not_read_and_other_headers_are() -> None:
+    made_by = '<head><meta name="Generator" content="{}"></head>'
+    for by in ("texi2any", "makeinfo", "makeinfo 4.13"):
+        assert read(f"{made_by.format(by)}{TEXINFO}<p>text</p>").text.strip("\n") == "text"
+    assert "Previous" in read(f"{made_by.format('Hugo')}{TEXINFO}<p>text</p>").text
+    assert "Shop" in read(f'{made_by.format("makeinfo")}<div class="header wide">Shop</div><p>text</p>').text
+
+
 @pytest.mark.parametrize(
     ("html", "text"),
     [

@@ -252,3 +252,37 @@ def test_headers_by_their_cells() -> None:
     assert not is_header(["tea", "1,200.50"], ["milk", "$3"])
     assert not is_header(["", " "], ["a", "b"])
     assert is_header(["name", "note"], None)
+
+
+@pytest.mark.parametrize(
+    ("above", "header"),
+    [
+        ("# exported by X\n# 2024\n", "part,price,place"),
+        ("Stock of parts\n\n", "part,price,place"),
+        ("Report,2024\n", "part,price,place"),
+        ("sep=,\n", "part,price,place"),
+        ("", "price,place"),  # rows have names, and their column none
+    ],
+)
+def test_what_stands_above_separated_values_names_no_columns(above: str, header: str) -> None:
+    text = f"{above}{header}\n" + "".join(",".join(cells(number)) + "\n" for number in range(ROWS))
+    assert [found.columns for found in readable(Path("a.csv"), text.encode(), "csv").tables] == [header]
+
+
+PRINTED = "".join(f" {' | '.join(cells(number))}\n" for number in range(ROWS))
+RULE = "+------+------+------+\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        (f" part | price | place\n------+-------+-------\n{PRINTED}(300 rows)\n", 2),
+        (f"{RULE}| part | price | place |\n{RULE}{PRINTED}{RULE}", 3),
+        (f"{RULE}| a | b | c |\n{RULE}| d | e | f |\n{RULE}| g | h | i |\n{RULE}", 0),  # a grid of reStructuredText
+        (f"{RULE}{PRINTED}{RULE}", 0),
+        ("one\n----+----\ntwo\n", 0),
+    ],
+)
+def test_tables_as_databases_print_them(text: str, columns: int) -> None:
+    found = readable(Path("a.txt"), text.encode(), "text").tables
+    assert [table.columns for table in found] == (["\n".join(text.splitlines()[:columns])] if columns else [])

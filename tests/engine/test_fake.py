@@ -5,6 +5,7 @@ import pytest
 from agentkv.engine.fake import END, FakeEngine
 from agentkv.engine.generate import generate
 from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.settings import EngineSettings
 from agentkv.errors import EngineClosed, InvalidGrammar, UsageError
 from tests.engine.contract import EngineContract
 
@@ -82,3 +83,13 @@ def test_no_grammar_and_no_use_after_close() -> None:
     engine.close()
     with pytest.raises(EngineClosed):
         engine.extend([1])
+
+
+def test_a_fake_as_usual_is_the_engine_that_it_was_before_it_had_settings() -> None:
+    with FakeEngine(settings=EngineSettings(threads=3)) as engine:
+        found = engine.fingerprint()
+    assert (set(found.content), set(found.numerics)) == ({"engine", "model_sha256"}, {"agentkv"})
+    with FakeEngine(settings=EngineSettings(kv_type="q8_0", flash_attention=True)) as engine:
+        other = engine.fingerprint()
+    assert found.differences(other) == {"kv_type": ("f16", "q8_0"), "flash_attention": (False, True)}
+    assert found.first_difference(other) == ("flash_attention", False, True)

@@ -75,7 +75,7 @@ def test_a_memory_follows_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (memory.engine.info.name, memory.blocks.fingerprint.content["kv_type"]) == ("fake:b", "f32")
         assert expected_fingerprint("fake:b", EngineSettings(kv_type="f32")) == memory.blocks.fingerprint
     with AgentMemory(tmp_path, "fake", kv_type="f16") as memory:
-        assert (memory.engine.info.name, memory.blocks.fingerprint.content["kv_type"]) == ("fake", "f16")
+        assert (memory.engine.info.name, memory.blocks.fingerprint) == ("fake", FakeEngine().fingerprint())
     monkeypatch.setenv("AGENTKV_MODEL", "fake:c")
     with AgentMemory(tmp_path) as memory:
         assert memory.engine.info.name == "fake:c"

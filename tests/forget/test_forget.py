@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import time
@@ -234,10 +235,46 @@ def test_a_file_that_still_holds_words_is_named(root: Path) -> None:
         ("STRASSE 7", "Straße 7".encode(), True),
         ("\U0001f600 ok", b'"\\ud83d\\ude00 ok"', True),
         ("ann", b"bob", False),
+        ("Ada Lovelace", b"a note by Ada\r\n  Lovelace of 1843", True),
+        ("Ada Lovelace", b'{"a": "Ada\\n\\tLovelace"}', True),
+        ("Ada Lovelace", "Ada\u00a0Lovelace".encode(), True),
+        ("Ada\nLovelace", b"Ada Lovelace", True),
+        ("Ada Lovelace", b"AdaLovelace", False),
+        ("Lovelace", b"of Love-\n  lace", True),
+        ("Ibsen-Ada", b"of Ibsen-\nAda", True),
+        ("Lovelace", "Love\u00adlace, Lo\u200bve".encode(), True),
+        ("Müller", b"M&uuml;ller", True),
+        ("القسط", "القِسْط".encode(), True),
+        ("C:\\new", b'{"a": "C:\\\\new"}', True),
+        ("José", b"Jose", False),
     ],
 )
 def test_words_are_found_in_every_form(text: str, data: bytes, found: bool) -> None:
     assert Words([text]).are_in_bytes(data) is found
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("old.txt", "Der Schlüssel liegt bei Frau Müller-Öz, wie gehabt. ".encode("latin-1") * 9),
+        ("wide.txt", "Der Schlüssel liegt bei Frau Müller-Öz. ".encode("utf-16")),
+        ("packed.txt.gz", gzip.compress("Bei Frau Müller-Öz liegt er. ".encode() * 9)),
+        ("bold.html", b"<p>Der Schl&uuml;ssel ist bei M&uuml;ller-<b>&Ouml;z</b>.</p>"),
+        ("wrapped.md", "Der Schlüssel liegt\nbei Frau Müller-\nÖz.\n".encode()),
+    ],
+)
+def test_a_document_goes_whatever_its_encoding(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / name).write_bytes(data)
+    (tmp_path / "docs" / "hours.txt").write_text(PLAIN)
+    with AgentMemory(tmp_path / "store", engine()) as memory:
+        corpus = Corpus(memory, "docs", window=256, overlap=16)
+        corpus.add([tmp_path / "docs"], encoding="latin-1" if name == "old.txt" else None)
+        digests = set(corpus.shelf.sources.digests())
+        report = forget(memory.store, Selection(text="müller-öz"))
+        assert (report.removed["documents"], report.remaining) == (1, [])
+        assert len(set(corpus.shelf.sources.digests()) & digests) == 1
+        assert [hit.path for hit in corpus.find("Schlüssel nine")] == ["docs/hours.txt"]
 
 
 def test_the_words_of_a_format_are_no_words_of_a_person(root: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ToolStrategy
 from langchain_agentkv import ChatAgentKV
 from langchain_agentkv.repeats import key, repeats
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -74,6 +76,30 @@ def test_a_call_that_cannot_be_made_is_an_invalid_one(tmp_path: Path, call: Tool
         assert answer.response_metadata["agentkv"]["notes"] == [f"{fault}; the call is in invalid_tool_calls"]
         assert answer.response_metadata["finish_reason"] == "stop"
     assert timeless(answers[0]) == timeless(answers[1]) == timeless(answers[2])
+
+
+@pytest.mark.parametrize("text", ['<tool_call>\n{"name": "add", "arguments": [1]}\n</tool_call>', "<tool_call>\n{"])
+def test_a_call_that_is_not_whole_is_said_to_be_that(tmp_path: Path, text: str) -> None:
+    with pytest.warns(AgentKVWarning, match="a call that is not whole; it is in invalid_tool_calls"):
+        answer = talking(tmp_path, lambda _: text).bind_tools([add]).invoke("?")
+    assert [bad["args"] for bad in answer.invalid_tool_calls] == [text]
+    assert "was not whole]" in answer.text
+
+
+def test_arguments_that_do_not_fit_are_noted_since_not_everybody_checks_them(tmp_path: Path) -> None:
+    schema = {
+        "title": "n",
+        "type": "object",
+        "properties": {"n": {"type": "integer", "maximum": 10}},
+        "required": ["n"],
+    }
+    said = GENERIC.text([ToolCall("n", '{"n": 123}')])
+    agent = create_agent(talking(tmp_path, lambda _: said), [], response_format=ToolStrategy(schema))
+    why = "the call of 'n' does not fit the schema, at $.n: 123 is greater than the maximum of 10"
+    with pytest.warns(AgentKVWarning, match=re.escape(why)):
+        state = agent.invoke({"messages": [HumanMessage("?")]})
+    assert state["messages"][1].response_metadata["agentkv"]["notes"] == [why]
+    assert [call["args"] for call in state["messages"][1].tool_calls] == [{"n": 123}]
 
 
 def test_what_was_written_in_the_models_place_is_not_given_back_to_it(tmp_path: Path, prompts: Prompts) -> None:

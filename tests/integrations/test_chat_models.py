@@ -13,8 +13,8 @@ from langchain_core.caches import InMemoryCache
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
-    ChatMessage,
     HumanMessage,
+    RemoveMessage,
     SystemMessage,
     ToolMessage,
 )
@@ -178,7 +178,7 @@ IMAGE = {"type": "image", "url": "https://example.org/a.png"}
         ([HumanMessage("  ")], "question is empty"),
         ([SystemMessage("a"), HumanMessage("")], "question is empty"),
         ([ToolMessage("b", tool_call_id="1"), HumanMessage("c")], "message 0 is a tool's result"),
-        ([ChatMessage("a", role="critic"), HumanMessage("b")], "message 0 is of type 'chat'"),
+        ([RemoveMessage("a"), HumanMessage("b")], "message 0 is of type 'remove'"),
         ([HumanMessage(["a", IMAGE])], "message 0 has a content block of type 'image'"),
         ([HumanMessage([{"type": "text"}])], "message 0 has a content block of type 'text'"),
     ],

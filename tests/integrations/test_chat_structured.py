@@ -184,6 +184,69 @@ def test_what_does_not_fit_the_schema_is_never_given_as_parsed(
     assert raw["raw"].response_metadata["finish_reason"] != "length"
 
 
+@pytest.mark.parametrize("kind", SCHEMAS)
+@pytest.mark.parametrize("method", ["json_schema", "json_mode"])
+def test_what_langchains_parser_would_complete_is_an_error(
+    chat: ChatAgentKV, engine: Speaking, method: Any, kind: str
+) -> None:
+    engine.says = '{"setup": "Why?", "punchline": "Because, and no'
+    with pytest.raises(OutputParserException, match="not one whole JSON text"):
+        chat.with_structured_output(SCHEMAS[kind], method=method).invoke("?")
+    engine.says = json.dumps({**VALUE, "more": "x"})  # and where a stop string ends it
+    stopped = chat.with_structured_output(SCHEMAS[kind], method=method, stop=["not."], include_raw=True).invoke("?")
+    assert isinstance(stopped, dict)
+    assert stopped["parsed"] is None
+    assert isinstance(stopped["parsing_error"], OutputParserException)
+    engine.says = f"```json\n{json.dumps(VALUE)}\n```"
+    assert chat.with_structured_output(JokeDict, method=method).invoke("?") == VALUE
+
+
+@pytest.mark.filterwarnings("ignore:the grammar of 'f'")
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        ("date", "2024-02-29", "2023-02-29"),
+        ("date-time", "2024-01-31T10:00:00+02:00", "2024-01-31T25:00:00Z"),
+        ("date-time", "2024-01-31t10:00:00.5z", "2024-01-31"),
+        ("time", "23:59:59Z", "10:00"),
+        ("duration", "P1Y2M3DT4H5M6S", "PT"),
+        ("uri", "urn:isbn:0451450523", "over there"),
+        ("uri", "https://example.org/a?b#c", "/relative"),
+        ("hostname", "a-b.example.org", "a_b"),
+        ("email", "a@b", "nobody"),
+        ("ipv4", "10.0.0.1", "10.0.0.256"),
+        ("uuid", "6fa459ea-ee8a-3ca4-894e-db77e160355e", "6fa459ea"),
+    ],
+)
+def test_the_formats_of_strings_are_checked(
+    chat: ChatAgentKV, engine: Speaking, kind: str, right: str, wrong: str
+) -> None:
+    schema = {"title": "f", "type": "object", "properties": {"format": {"type": "string", "format": kind}}}
+    structured = chat.with_structured_output(schema)
+    engine.says = json.dumps({"format": right})
+    assert structured.invoke("?") == {"format": right}
+    engine.says = json.dumps({"format": wrong})
+    with pytest.raises(OutputParserException, match=f"is not a '{kind}'"):
+        structured.invoke("?")
+
+
+def test_a_format_that_nothing_checks_is_said(chat: ChatAgentKV, engine: Speaking) -> None:
+    schema = {"title": "f", "type": "object", "properties": {"a": {"type": "array", "items": {"format": "zip-code"}}}}
+    with pytest.warns(AgentKVWarning) as caught:
+        structured = chat.with_structured_output(schema)
+    assert [str(one.message).split(":")[0] for one in caught] == ["nothing checks the format 'zip-code' of 'f'"]
+    engine.says = '{"a": ["?"]}'
+    assert structured.invoke("?") == {"a": ["?"]}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_number_in_json_is_none(chat: ChatAgentKV, engine: Speaking, number: str) -> None:
+    schema = {"title": "n", "type": "object", "properties": {"n": {"type": "number"}}}
+    engine.says = f'{{"n": {number}}}'
+    with pytest.raises(OutputParserException, match=f"{number} is no JSON"):
+        chat.with_structured_output(schema).invoke("?")
+
+
 def test_an_answer_without_the_call_is_an_error(chat: ChatAgentKV, engine: Speaking) -> None:
     engine.says = "I would rather not."
     for schema in (Joke, JokeDict):

@@ -11,15 +11,16 @@ from deepagents.backends import FilesystemBackend
 from deepagents.middleware.summarization import SummarizationMiddleware as DeepSummarization
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
-from langchain_agentkv import ChatAgentKV
+from langchain_agentkv import ChatAgentKV, SkillMemoryMiddleware
 from langchain_agentkv.errors import ContextOverflow
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.engine.tools import GENERIC, ToolCall
 from agentkv.errors import WindowOverflow
+from agentkv.notices import AgentKVWarning
 from tests.integrations.chatting import Echo
 
 SUMMARISE = "Summarise, be it of north:\n<messages>\n{messages}\n</messages>"
@@ -115,3 +116,35 @@ def test_turns_with_tools_in_a_small_window(memory: AgentMemory, backend: Filesy
         state = agent.invoke({"messages": [HumanMessage(f"Question {number}, to add?")]}, config)
         assert state["messages"][-1].text.startswith("Answered: ")
     assert sum(isinstance(message, ToolMessage) for message in state["messages"]) >= 4
+
+
+@pytest.mark.parametrize("through", ["model", "middleware"])
+def test_a_manual_that_leaves_no_room_beside_the_system_text_is_not_the_agents_end(
+    memory: AgentMemory, through: str
+) -> None:
+    memory.deposit_text("north", "A manual. " * 100, "The north vault.")
+    chat = ChatAgentKV(memory=memory)
+    middleware = [SkillMemoryMiddleware(memory=memory)] if through == "middleware" else []
+    agent = create_agent(chat, [], middleware=middleware, system_prompt="Be brief. " * 100)
+    for _ in range(2):
+        with pytest.warns(AgentKVWarning, match="'north' leaves no room .*; answered without a manual"):
+            state = agent.invoke({"messages": [HumanMessage("Question of north?")]})
+        answer = state["messages"][-1]
+        record = answer.response_metadata["agentkv"]
+        assert "Question of north?" in answer.text
+        assert (record["decision"]["raw_pick"], record["decision"]["pick"]) == ("north", None)
+        assert "leaves no room" in record["decision"]["fallback"]
+        assert any("answered without a manual" in note for note in record["notes"])
+    with pytest.raises(ContextOverflow):  # asked for by name, it is not dropped
+        ChatAgentKV(memory=memory, skill="north").invoke([SystemMessage("Be brief. " * 100), HumanMessage("North?")])
+
+
+def test_a_smaller_part_of_the_skill_is_taken_by_the_routers_scores(memory: AgentMemory) -> None:
+    for part, length in (("one", 120), ("two", 20), ("three", 20)):
+        memory.deposit_text(f"north/{part}", "A manual. " * length, f"The north vault, {part}.")
+    scores = {"north/one": 3.0, "north/two": 1.0, "north/three": 2.0}
+    memory.classifier.scores = scores  # type: ignore[attr-defined]
+    chat = ChatAgentKV(memory=memory)
+    with pytest.warns(AgentKVWarning, match="'north/one' leaves no room .*; answered from 'north/three'"):
+        answer = chat.invoke([SystemMessage("Be brief. " * 100), HumanMessage("Question of north/one?")])
+    assert answer.response_metadata["agentkv"]["decision"]["pick"] == "north/three"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.engine.prompt import Message
 from agentkv.engine.tools import GENERIC, ToolCall
 from agentkv.errors import UsageError
+from tests.integrations.chatting import digest
 
 CALL: Any = {"name": "look", "args": {}, "id": "1"}
 IMAGE = {"type": "image", "url": "https://example.org/a.png"}
@@ -40,6 +43,11 @@ def result(*blocks: Any) -> ToolMessage:
         ({"json": {"rooms": 2}}, '{"rooms": 2}'),
         ({"type": "resource", "resource": {"uri": "file:///a", "text": "a room"}}, "a room"),
         ({"type": "search_result", "content": [{"type": "text", "text": "a room"}]}, "a room"),
+        ({"type": "tool_result", "content": "a room"}, "a room"),
+        ({"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a room"}}, "a room"),
+        ({"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "a r"}]}}, "a r"),
+        ({"type": "file", "source_type": "text", "text": "a room"}, "a room"),
+        ({"type": "text", "text": None}, ""),
     ],
 )
 def test_text_in_a_tools_result_is_read(block: Any, text: str) -> None:
@@ -58,6 +66,9 @@ def test_text_in_a_tools_result_is_read(block: Any, text: str) -> None:
         ({"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"}, "audio audio/wav"),
         ({"type": "file", "file_id": "f-1", "mime_type": "application/pdf"}, "file f-1"),
         ({"type": "video", "url": "https://example.org/v"}, "video https://example.org/v"),
+        ({"type": "image_url", "image_url": "https://example.org/a.png"}, "image https://example.org/a.png"),
+        ({"type": "input_image", "image_url": "https://example.org/a.png"}, "input_image https://example.org/a.png"),
+        ({"type": "audio", "id": "lc_9f", "base64": "AAAA", "mime_type": "audio/wav"}, "audio audio/wav"),
         ({"type": "json"}, "json"),
         ({"no": "type"}, "unknown block"),
     ],
@@ -66,6 +77,39 @@ def test_what_is_not_text_in_a_result_is_left_out_by_name(block: Any, name: str)
     said = asked(result({"type": "text", "text": "I see: "}, block))
     assert said.messages[-1] == Message("tool", f"I see: [{name}, left out: this model reads text only]")
     assert said.notes == (f"message 2: {name} was left out; this model reads text only",)
+
+
+def test_of_a_block_that_holds_both_the_text_is_read() -> None:
+    said = asked(result({"type": "tool_result", "content": [{"type": "text", "text": "a room, "}, IMAGE]}))
+    name = "image https://example.org/a.png"
+    assert said.messages[-1] == Message("tool", f"a room, [{name}, left out: this model reads text only]")
+    assert said.notes == (f"message 2: {name} was left out; this model reads text only",)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "base64": "AAAA"},
+        {"type": "image", "source_type": "base64", "data": "AAAA"},
+        {"type": "file", "source_type": "text", "text": "a room"},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ],
+)
+def test_what_langchain_itself_cannot_trace_ends_no_thread(chat: ChatAgentKV, block: Any) -> None:
+    messages = [
+        HumanMessage("Look."),
+        AIMessage("", tool_calls=[CALL]),
+        result("I see: ", block),
+        HumanMessage("say so"),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AgentKVWarning)
+        first = chat.invoke(messages)
+        assert first.content == "so"
+        assert digest(chat.invoke(messages)) == digest(first)  # the prompt is the same
+        assert "".join(chunk.text for chunk in chat.stream(messages)) == "so"
+        assert chat.batch([messages])[0].content == asyncio.run(chat.ainvoke(messages)).content == "so"
+    assert messages[2].content == ["I see: ", block]
 
 
 @tool
@@ -109,6 +153,8 @@ def test_a_last_message_of_another_agent_is_put_to_the_model() -> None:
     earlier = conversation([HumanMessage("a"), AIMessage("b", name="counter"), HumanMessage("c")])
     assert earlier.messages[1] == Message("assistant", "b")
     assert conversation([HumanMessage("a"), AIMessage("")]).messages == (Message("user", "a"),)
+    critic = conversation([HumanMessage("An essay."), ChatMessage("Too long.", role="critic")])
+    assert critic.messages == (Message("user", "An essay."), Message("user", "critic: Too long."))
 
 
 def test_two_agents_hand_off(chat: ChatAgentKV) -> None:

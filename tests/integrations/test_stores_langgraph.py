@@ -37,9 +37,9 @@ def store(tmp_path: Path) -> AgentKVStore:
     return AgentKVStore(tmp_path / "store")
 
 
-def unsynced(path: Path) -> AgentKVStore:
+def unsynced(path: Path, index: Any = None) -> AgentKVStore:
     """A store that waits for no disk: thousands of transactions are compared, none has to outlive a power failure."""
-    store = AgentKVStore(path)
+    store = AgentKVStore(path, index=index)
     store._database._durable = False
     return store
 
@@ -135,11 +135,25 @@ def test_namespaces_are_listed_as_by_the_sqlite_store(
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(puts, max_size=12), conditions | st.none(), words | st.none(), st.integers(1, 4), st.integers(0, 3))
+@given(
+    st.lists(puts, max_size=12),
+    conditions | st.none(),
+    words | st.none(),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
+)
 def test_pages_of_a_search_put_together_are_the_search(
-    tmp_path_factory: pytest.TempPathFactory, ops: list[PutOp], condition: Any, query: Any, size: int, first: int
+    tmp_path_factory: pytest.TempPathFactory,
+    ops: list[PutOp],
+    condition: Any,
+    query: Any,
+    size: int,
+    first: int,
+    has_vectors: bool,
 ) -> None:
-    store = unsynced(tmp_path_factory.mktemp("items") / "store")
+    index: Any = {"dims": 3, "embed": embed} if has_vectors else None
+    store = unsynced(tmp_path_factory.mktemp("items") / "store", index)
     store.batch(ops)
 
     def search(limit: int, offset: int) -> list[Item]:
@@ -278,12 +292,16 @@ def embed(texts: list[str]) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_an_embedding_ranks_as_in_the_in_memory_store(tmp_path: Path, is_async: bool) -> None:
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_an_embedding_ranks_as_in_the_in_memory_store(tmp_path: Path, is_async: bool, hybrid: bool) -> None:
+    """In its order where no word of the query is there, and not hybrid by its scores."""
+
     async def aembed(texts: list[str]) -> list[list[float]]:
         return embed(texts)
 
     index: Any = {"dims": 3, "embed": aembed if is_async else embed, "fields": ["text", "more[*]"]}
-    ours, theirs = AgentKVStore(tmp_path / "store", index=index), InMemoryStore(index={**index, "embed": embed})
+    ours = AgentKVStore(tmp_path / "store", index=index, hybrid=hybrid)
+    theirs = InMemoryStore(index={**index, "embed": embed})
     ops: list[Op] = [
         PutOp(("n",), "1", {"text": "aab"}),
         PutOp(("n",), "2", {"text": "abbb", "more": ["c", "ccca"]}),
@@ -304,8 +322,93 @@ def test_an_embedding_ranks_as_in_the_in_memory_store(tmp_path: Path, is_async: 
         found = ours.batch(asked)
     for result, expected in zip(found, theirs.batch(asked), strict=True):
         assert [item.key for item in result] == [item.key for item in expected]  # type: ignore[union-attr]
-        scores = [item.score for item in expected]  # type: ignore[union-attr]
-        assert [item.score for item in result] == pytest.approx(scores)
+        if not hybrid:
+            scores = [item.score for item in expected]  # type: ignore[union-attr]
+            assert [item.score for item in result] == pytest.approx(scores)
+
+
+MEMORIES = {
+    "train": ("The night train to Turin leaves at nine.", [0.0, 1.0]),
+    "food": ("She eats neither meat nor fish.", [0.9, 0.5]),
+    "cat": ("The cat Byron has a basket.", [-0.2, 1.0]),
+    "tea": ("Ada prefers tea.", [0.1, 1.0]),
+}
+ASKED = {
+    "When does the night train to Turin leave?": [1.0, 0.0],
+    "What may I put in her picnic basket?": [1.0, 0.5],
+    "Diet?": [1.0, 0.5],
+    "Byron": [-0.2, 1.0],
+}
+
+
+def embed_known(texts: list[str]) -> list[list[float]]:
+    return [dict([*MEMORIES.values(), *ASKED.items()]).get(text, [-1.0, 0.0]) for text in texts]
+
+
+KNOWN: Any = {"dims": 2, "embed": embed_known, "fields": ["text", "more[*]"]}
+
+
+@pytest.fixture
+def memories(tmp_path: Path) -> AgentKVStore:
+    store = AgentKVStore(tmp_path / "store", index=KNOWN)
+    for key, (text, _) in MEMORIES.items():
+        store.put(("ada",), key, {"text": text})
+    return store
+
+
+def found(store: AgentKVStore, query: str, **options: Any) -> list[tuple[str, float | None]]:
+    return [(item.key, item.score) for item in store.search((), query=query, **options)]
+
+
+def test_words_are_found_that_an_embedding_does_not_know(memories: AgentKVStore, tmp_path: Path) -> None:
+    asked = "When does the night train to Turin leave?"
+    assert found(memories, asked)[0][0] == "train"
+    by_vector = found(AgentKVStore(tmp_path / "store", index=KNOWN, hybrid=False), asked)
+    assert [key for key, _ in by_vector] == ["food", "tea", "train", "cat"]
+
+
+def test_a_word_by_chance_does_not_beat_what_is_meant(memories: AgentKVStore) -> None:
+    assert found(memories, "What may I put in her picnic basket?")[0][0] == "food"
+
+
+def test_the_score_is_of_the_fused_order(memories: AgentKVStore) -> None:
+    for asked in ASKED:
+        scores = [score for _, score in found(memories, asked)]
+        assert scores == sorted(scores, key=lambda score: -(score or 0))
+        assert all(score is not None and 0 < score <= 1 for score in scores)
+    assert found(memories, "Byron")[0] == ("cat", pytest.approx(1))
+    assert found(memories, "Diet?")[0] == ("food", pytest.approx(0.5))
+
+
+def test_what_has_no_vector_is_found_by_its_words_and_what_has_neither_is_last(
+    memories: AgentKVStore, tmp_path: Path
+) -> None:
+    AgentKVStore(tmp_path / "store").put(("ada",), "old", {"text": "The umbrella is blue."})
+    memories.put(("ada",), "hidden", {"text": "The umbrella is green."}, index=False)
+    order = found(memories, "umbrella")
+    assert order[0][0] == "old"
+    assert order[-1] == ("hidden", None)
+    assert len(order) == len(MEMORIES) + 2
+    assert dict(found(memories, "zzz"))["old"] is None
+
+
+def test_the_nearest_of_several_vectors_and_the_words_of_all_count(memories: AgentKVStore) -> None:
+    texts = [MEMORIES["tea"][0], MEMORIES["food"][0]]
+    memories.put(("bob",), "both", {"text": "unknown", "more": texts})
+    assert {key for key, _ in found(memories, "Diet?", limit=2)} == {"both", "food"}
+    assert found(memories, "meat tea fish", limit=1)[0][0] == "both"
+
+
+def test_ranks_are_among_what_is_searched(memories: AgentKVStore) -> None:
+    alone = found(memories, "What may I put in her picnic basket?")
+    for number in range(5):
+        memories.put(("bob",), f"basket{number}", {"text": "picnic basket"})
+    (first, *_) = memories.search(("bob",), query="Byron's basket")
+    assert first.key.startswith("basket")
+    among = memories.search(("ada",), query="What may I put in her picnic basket?")
+    assert [item.key for item in among] == [key for key, _ in alone]
+    filtered = found(memories, "night train", filter={"text": MEMORIES["cat"][0]})
+    assert [key for key, _ in filtered] == ["cat"]
 
 
 def test_an_embedding_of_other_dims_is_refused_and_keeps_nothing(tmp_path: Path) -> None:

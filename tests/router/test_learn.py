@@ -128,15 +128,14 @@ def test_what_is_evaluated_is_never_what_was_learned_from() -> None:
     assert apart([Labelled("A  night\nin lyon", "travel"), Labelled("new", "csv")], ASKED) == [Labelled("new", "csv")]
 
 
-def test_the_file_is_for_one_fingerprint_and_version(tmp_path: Path) -> None:
+def test_the_file_is_for_one_fingerprint(tmp_path: Path) -> None:
     learned = learn(classifier(tmp_path / "s"), ASKED, LIBRARY, "ab" * 32)
     path = save(learned, tmp_path)
-    assert load(tmp_path, "ab" * 32, learned.classifier) == learned
-    assert load(tmp_path, "cd" * 32, learned.classifier) is None
-    assert load(tmp_path, "ab" * 32, "channel+lexical/0") is None
+    assert load(tmp_path, "ab" * 32) == learned
+    assert load(tmp_path, "cd" * 32) is None
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(CorruptBlock):
-        load(tmp_path, "ab" * 32, learned.classifier)
+        load(tmp_path, "ab" * 32)
 
 
 def test_a_memory_uses_what_was_learned_in_the_next_process_too(tmp_path: Path) -> None:

@@ -142,8 +142,9 @@ def test_what_was_learned_with_an_embedder_is_not_taken_without(tmp_path: Path) 
         memory.deposit_text("refunds", "Within 7 days.", "Taking goods back.")
         memory.deposit_text("csv", "Commas.", "Cleaning tables.")
         memory.learn(questions)
-    with AgentMemory(tmp_path, FakeEngine()) as memory:
-        assert memory.classifier.labelled == {}  # type: ignore[attr-defined]
+    with pytest.warns(AgentKVWarning, match="learned by .*, and this is .* left out.*`agentkv route learn`"):
+        memory = AgentMemory(tmp_path, FakeEngine())
+    assert memory.classifier.labelled == {}  # type: ignore[attr-defined]
     with AgentMemory(tmp_path, FakeEngine(), embedder=FakeEmbedder()) as memory:
         assert set(memory.classifier.labelled) == {"refunds", "csv"}  # type: ignore[attr-defined]
 

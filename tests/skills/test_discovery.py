@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def found(root: Path) -> list[str]:
 
 COPIES = [
     ".backup", ".git", ".Trash", ".venv", "archive", "Archived", "node_modules", "build", "dist", "venv", "__pycache__",
-    "vendor", "backups", "a.bak", "a.old", "a~", "site-packages",
+    "vendor", "backups", "a.bak", "a.old", "a~", "site-packages", "__MACOSX", "_archive",
 ]  # fmt: skip
 
 
@@ -100,6 +101,32 @@ def test_of_two_at_one_depth_the_one_named_like_its_folder_is_taken(memory: Agen
     skill(root, "pdf", "live")
     with pytest.warns(AgentKVWarning, match="the name 'pdf' is taken by .*/pdf"):
         SkillLibrary(memory, root).sync()
+    assert stored(memory) == {"pdf": "live\n"}
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["old", "Backup of z", "a copy", "a (1)", "OLD-skills", "_deprecated", "2024_snapshot", "Kopie von z", "tmp"],
+)
+@pytest.mark.parametrize("live", ["z", "z/deeper"])
+def test_of_two_the_one_in_a_folder_of_copies_by_its_name_gives_way(
+    memory: AgentMemory, root: Path, place: str, live: str
+) -> None:
+    skill(root / live, "pdf", "live")
+    copy = skill(root / place, "pdf", "old")
+    skill(root / place, "b", "alone of its name")
+    with pytest.warns(
+        AgentKVWarning, match=f"{re.escape(str(copy))}/SKILL.md: the name 'pdf' is taken by .*{live}/pdf"
+    ):
+        SkillLibrary(memory, root).sync()
+    assert stored(memory) == {"pdf": "live\n", "b": "alone of its name\n"}
+
+
+def test_a_root_below_a_folder_of_copies_is_a_root_like_any(memory: AgentMemory, root: Path) -> None:
+    skill(root / "old" / "skills" / "b", "pdf", "nested")
+    skill(root / "old" / "skills", "pdf", "live")
+    with pytest.warns(AgentKVWarning, match="is taken by .*/skills/pdf"):
+        SkillLibrary(memory, root / "old" / "skills").sync()
     assert stored(memory) == {"pdf": "live\n"}
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from agentkv.errors import (
     MissingSegment,
     StoreError,
     StoreFormatError,
+    StoreReadError,
     StoreUnusable,
     UnknownBlock,
     UsageError,
@@ -524,3 +526,16 @@ def test_a_marker_of_another_format_is_refused_whatever_stands_around_it(tmp_pat
     (tmp_path / "other" / "agentkv-store.json").write_bytes(bytes(13))
     with pytest.raises(StoreFormatError):
         BlockStore(tmp_path / "other")
+
+
+def test_of_many_alike_only_the_first_few_are_told(store: BlockStore) -> None:
+    errors = [StoreReadError(store.root / f"{n}.seg", "Permission denied") for n in range(40)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for error in errors * 2:
+            store.tell_once(error, "Check permissions.")
+        store.tell_once(StoreReadError(store.root / "other", "Permission denied"))
+    texts = [str(warning.message) for warning in told]
+    assert [("0.seg" in texts[0], "1.seg" in texts[1], "2.seg" in texts[2]), len(texts)] == [(True, True, True), 5]
+    assert texts[3].endswith("told one by one. Check permissions.")
+    assert texts[4].endswith("`agentkv check` lists it.")

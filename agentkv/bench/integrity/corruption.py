@@ -305,6 +305,7 @@ class _Bench:
             "selftest": lambda opened: _known(opened.selftest(digest), opened.root / name),
             "settings": lambda opened: opened.files.read_settings(),
             "marker": lambda opened: _marked(opened.root),
+            "model": lambda opened: opened.files.models.read(digest),
         }
         return self._opened(reads[kind])
 

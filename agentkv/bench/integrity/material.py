@@ -141,7 +141,7 @@ def needed(store: BlockStore) -> set[str]:
         with suppress(CorruptBlock):
             summary = files.summary(block)
             paths += [Path(store.segments.where(digest)) for digest in (summary.segments if summary else ())]
-    paths += [files.names.path(name) for name in files.names.digests()]
+    paths += [folder.path(name) for folder in (files.names, files.models) for name in folder.digests()]
     for one in files.names.all(on_error=lambda _: None):
         if one.source_sha256 is not None:
             paths.append(files.texts.path(one.source_sha256))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation
 
 _SHOWN = 5
+_LOOKED_INTO = 1000
 
 
 def add(
@@ -214,6 +215,24 @@ def _interrupted(corpus: CorpusOf, plan: Plan | None, begun: int) -> Interrupted
 _CHANGES = {"new": "new", "changed": "changed", "reread": "read otherwise by this version"}
 
 
+def _show_passed_over(paths: Sequence[Path]) -> None:
+    """What of folders is not added, by what it is: a format that is refused, or nothing that is known."""
+    from agentkv.documents.formats import what_it_is
+
+    formats = {path: what for path in paths[:_LOOKED_INTO] if (what := what_it_is(path)) is not None}
+    if formats:
+        tell(f"passed over: {_listed([f'{path.name} ({what})' for path, what in formats.items()])}", dim=True)
+        tell("  add one by its own path to see what makes text of it", dim=True)
+    others = [path.name for path in paths if path not in formats]
+    if others:
+        tell(f"passed over, of unknown kind (--include '*' takes them as text): {_listed(others)}", dim=True)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
 def _show_plan(corpus: CorpusOf, plan: Plan, forecast: Forecast | None) -> None:
     changes = dict.fromkeys(_CHANGES, 0)
     for item in plan.planned:
@@ -223,10 +242,7 @@ def _show_plan(corpus: CorpusOf, plan: Plan, forecast: Forecast | None) -> None:
     parts += [f"{len(plan.removed):,} gone"] if plan.removed else []
     tell(f"{count(len(plan.documents), 'file')} ({', '.join(parts) or 'nothing to do'})")
     tell(f"{count(plan.n_windows, 'window')} of at most {corpus.record.window:,} tokens, {plan.n_tokens:,} in all")
-    if plan.passed_over:
-        names = ", ".join(path.name for path in plan.passed_over[:_SHOWN])
-        more = f" and {len(plan.passed_over) - _SHOWN:,} more" if len(plan.passed_over) > _SHOWN else ""
-        tell(f"passed over, of unknown kind (--include '*' takes them as text): {names}{more}", dim=True)
+    _show_passed_over(plan.passed_over)
     if corpus.record.keep != "eager":
         tell(f"{corpus.record.keep}: windows are read when a question first needs them")
     elif plan.missing:

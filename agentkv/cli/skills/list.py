@@ -16,6 +16,7 @@ from agentkv.cli import options
 from agentkv.cli.output import count, finish, say, table
 from agentkv.cli.skills.common import Folders, fault_record, folders_of
 from agentkv.errors import AgentKVError, InvalidManual, StoreError
+from agentkv.notices import warn
 
 if TYPE_CHECKING:
     from agentkv.cli.differing import Expected
@@ -73,6 +74,8 @@ def list_(
     inventory = Inventory(folders_of(folders))
     inventory.read()
     manuals, broken = inventory.resolved({})
+    for text in inventory.notices:
+        warn(text)
     place = options.store_path(store)
     meant: Expected | None = None
     failures: list[AgentKVError] = [*broken]
