@@ -198,7 +198,7 @@ def _counted(store: BlockStore, here: Fingerprint, named: Sequence[NamedBlock]) 
     if len(there) < 2:
         return "another engine"
     fields = fields_counted(fingerprint.differences(here) for fingerprint in there.values())
-    return f"{len(there)} other engines (by {fields}; the nearest follows)"
+    return f"{len(there)} other engines ({fields}; the nearest follows)"
 
 
 def fields_counted(each: Iterable[Mapping[str, object]]) -> str:

@@ -107,7 +107,7 @@ def test_a_refusal_names_the_nearest_engine_and_how_many_there_are(store: Path) 
                 memory.ask("How much?", skill=skill)
         error = caught.value
         assert (error.field, error.block, error.engine) == ("flash_attention", False, True)
-        assert "2 other engines (by 2 by flash_attention, 1 by model_sha256; the nearest follows)" in error.message
+        assert "2 other engines (2 by flash_attention, 1 by model_sha256; the nearest follows)" in error.message
         assert "deposit --again" in error.message
 
 

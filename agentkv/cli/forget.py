@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.errors import NotConfirmed
 from agentkv.cli.output import count, finish, say, size, table
-from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
     from agentkv.forget import Report
@@ -55,11 +55,11 @@ def forget(
 
 
 def _is_wanted(report: Report, as_json: bool) -> bool:
-    """Show what would go, and ask. Raises UsageError where there is nobody to ask."""
+    """Show what would go, and ask. Raises NotConfirmed where there is nobody to ask."""
     if not as_json:
         _show(report)
     if as_json or not sys.stdin.isatty():
-        raise UsageError("nothing was removed: there is no terminal to ask at. Pass --yes, or --dry-run to look.")
+        raise NotConfirmed("what `--dry-run` shows", asked=False)
     return bool(typer.confirm("Remove these for good?", err=True))
 
 

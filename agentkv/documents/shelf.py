@@ -21,6 +21,7 @@ from agentkv.documents.records import (
 )
 from agentkv.errors import CorruptBlock, StaleDocument, StoreError, UnknownCorpus, UsageError
 from agentkv.hashing import sha256
+from agentkv.mismatch import again_command
 from agentkv.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store import corpora
@@ -222,9 +223,9 @@ def find_shelf(store: BlockStore, name: str, model: str | None = None, fingerpri
     if not named:
         known = sorted({record.model for _, record in found if record.name == name})
         if known:
+            again = again_command(store.root, ["--model", model or "NAME"])
             why = (
-                f"It is there for {', '.join(known)}: pass that as --model, or cut its kept files for another model "
-                "or other settings with `agentkv deposit --again --model NAME`."
+                f"It is there for {', '.join(known)}: pass that as --model, or cut its kept files anew with `{again}`."
             )
             raise UnknownCorpus(name, known, why)
         raise UnknownCorpus(name, sorted({f"{record.name} ({record.model})" for _, record in found}))

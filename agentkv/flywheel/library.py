@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentkv.engine.base import Cancellation
-from agentkv.errors import InexactBlock, WindowOverflow
+from agentkv.errors import InexactBlock, InvalidGrammar, WindowOverflow
 from agentkv.flywheel.blocktext import block_text
 from agentkv.flywheel.book import Deposited, SolutionBook
 from agentkv.flywheel.errors import NotProven
@@ -33,6 +33,8 @@ from agentkv.store.catalog import BlockStore
 PREFIX = "solution/"
 NO_BLOCK = (WindowOverflow, InexactBlock)
 """Why a solution may have no block on a model."""
+UNREADABLE = (*NO_BLOCK, InvalidGrammar)
+"""Why a model may not be able to read an answer or parameters from it: also where its engine knows no grammar."""
 SHORTLIST = 3
 """Solutions that the model scores for one question, the nearest in words first."""
 WEIGHTS = Weights(channel=3.0, card=0.0, text=6.0, asked=0.0, none=2.5)

@@ -17,7 +17,7 @@ from agentkv.engine.base import Cancellation
 from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import RECALL_QUESTION
 from agentkv.flywheel.checks import Judging
-from agentkv.flywheel.library import NO_BLOCK, Known, SolutionLibrary
+from agentkv.flywheel.library import UNREADABLE, Known, SolutionLibrary
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import typed_grammar
 from agentkv.flywheel.solution import Verdict
@@ -33,7 +33,7 @@ _TEXT_TOLERANCE = values.Tolerance(relative=1e-12)
 @dataclass(frozen=True)
 class Recalled:
     """An answer from a live solution. ``turn``: how the model read it; None where it is too long to be read, or has no
-    block on this model.
+    block on this model, or this engine knows no grammar.
 
     ``verification``: the check as it was run now; None where it was not. ``asked``: it is the check of the task that
     was asked; else the one that the solution was learned with.
@@ -137,5 +137,5 @@ class Recurrence:
                 max_new=ANSWER_TOKENS,
                 cancellation=cancellation,
             )
-        except NO_BLOCK:
+        except UNREADABLE:
             return None

@@ -18,7 +18,7 @@ from agentkv.engine.base import Cancellation
 from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import parameters_question, rewriting_question
 from agentkv.flywheel.checks import Judging
-from agentkv.flywheel.library import NO_BLOCK, Known, SolutionLibrary
+from agentkv.flywheel.library import UNREADABLE, Known, SolutionLibrary
 from agentkv.flywheel.program import call, look
 from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import grammar, substituted
@@ -107,7 +107,7 @@ class Transfer:
                 return self._fill(task, source, cancellation)
             if way is Way.REWRITE:
                 return self._rewrite(task, source, cancellation)
-        except NO_BLOCK as error:
+        except UNREADABLE as error:
             return _none(task, source, way, error.message)
         filled = substituted(source.kept.task.prompt, source.slots, task.prompt)
         if filled is None:

@@ -227,6 +227,17 @@ def test_a_task_with_a_check_is_solved_and_checked(run: Run, model: Model, tmp_p
     assert record(run("solve", "--task", van, "--json"))["verdict"] == "verified"
 
 
+def test_solve_says_that_it_has_retired_what_was_learned(run: Run, model: Model, tmp_path: Path) -> None:
+    solutions = lines(tmp_path / "solutions", {"id": "lorry", "program": MULTIPLY})
+    how = ("--samples", 1, "--best-of", 1, "--solutions", solutions)
+    assert run("learn", lines(tmp_path / "tasks", lorry()), *how).exit_code == 0
+    asked = run("solve", "--task", lines(tmp_path / "other", lorry(answer=1703)), "--no-own")
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "warning: the solution that was learned is retired: re-check" in asked.stderr
+    again = run("solve", "--task", tmp_path / "other", "--no-own")
+    assert "retired" not in again.stderr
+
+
 def test_nothing_fits_is_exit_code_1(run: Run, model: Model) -> None:
     result = run("solve", BOXES, "--samples", 1)
     assert result.exit_code == 1

@@ -8,6 +8,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from agentkv.cli import app
+from agentkv.cli.errors import NotConfirmed
 from agentkv.errors import UsageError
 from agentkv.forget import StillReadable
 
@@ -26,10 +27,10 @@ def questions(filled: Run) -> list[str]:
 def test_without_a_terminal_nothing_goes_unless_yes_is_said(filled: Run, store: Path) -> None:
     talk(filled, "I am Ada Lovelace", "and you?")
     refused = filled("forget", "ada lovelace")
-    assert refused.exit_code == UsageError.exit_code
+    assert refused.exit_code == NotConfirmed.exit_code
     assert "would be removed" in refused.stdout
     assert "--yes" in refused.stderr
-    assert error_of(filled("forget", "ada lovelace", "--json"))["exit_code"] == UsageError.exit_code
+    assert error_of(filled("forget", "ada lovelace", "--json"))["exit_code"] == NotConfirmed.exit_code
     looked = record(filled("forget", "ada lovelace", "--dry-run", "--json"))
     assert (looked["dry_run"], looked["removed"]["turns"]) == (True, 1)
     assert questions(filled) == ["I am Ada Lovelace", "and you?"]

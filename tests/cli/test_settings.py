@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -200,5 +201,8 @@ def test_documents_are_found_whatever_model_would_be_opened(
         assert record(filled("docs", "find", "restocking fee", "--json"))["hits"]
     error = error_of(filled("docs", "find", "restocking fee", "--model", "fake:b", "--json"))
     assert "It is there for fake:mine: pass that as --model" in error["message"]
+    command = error["message"].partition("`")[2].partition("`")[0]
+    assert filled(*shlex.split(command)[1:]).exit_code == 0
+    assert record(filled("docs", "find", "restocking fee", "--model", "fake:b", "--json"))["hits"]
     assert name_of_model("/models/mine.Q4.gguf") == "mine.Q4"
     assert name_of_model("smollm2-135m") == "smollm2-135m"

@@ -133,6 +133,17 @@ def test_another_model_reads_the_block_when_it_is_asked(tmp_path: Path, strong: 
         assert len(held.names()) == 1
 
 
+def test_an_engine_without_grammars_answers_without_reading(tmp_path: Path, strong: Sandbox) -> None:
+    from agentkv import AgentMemory, FakeEngine
+
+    with memory(tmp_path, read_answer) as held:
+        filled(held, strong)
+    with AgentMemory(tmp_path / "store", FakeEngine(window=16384)) as held:
+        found = Recurrence(SolutionLibrary(held), strong).recall(crates())
+        assert found is not None
+        assert (found.answer, found.verdict, found.turn) == (1702, Verdict.VERIFIED, None)
+
+
 def test_a_better_solution_takes_the_place_of_the_block(tmp_path: Path, strong: Sandbox) -> None:
     with memory(tmp_path, read_answer) as held:
         library = filled(held, strong, crates(), "def solve(crates, kg):\n    return 1702\n")

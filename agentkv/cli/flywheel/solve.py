@@ -13,9 +13,12 @@ from agentkv.cli.flywheel import common
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import one_line, print_json, say, tell
 from agentkv.errors import UsageError
+from agentkv.notices import warn
 
 if TYPE_CHECKING:
+    from agentkv.flywheel import Flywheel
     from agentkv.flywheel.loop import Answered
+    from agentkv.flywheel.solution import Solution
     from agentkv.flywheel.task import Task
 
 KIND = "flywheel solve"
@@ -75,7 +78,9 @@ def solve(
             policy=policy,
             recorder=run,
         )
+        known = wheel.library.book.live(wanted.task_id)
         answered = wheel.solve(wanted, own=own, cancellation=cancellation)
+        _tell_retired(wheel, wanted, known)
     if as_json:
         print_json({"run": run.id, **answered.plain()})
     else:
@@ -95,6 +100,14 @@ def _wanted(prompt: str | None) -> Task | None:
         return Task(id="asked", prompt=prompt)
     except ValidationError as error:
         raise UsageError(f"the task: {error.errors()[0]['msg']}") from error
+
+
+def _tell_retired(wheel: Flywheel, task: Task, known: Solution | None) -> None:
+    """Warn, if the solution that was live has failed what was asked now."""
+    standing = None if known is None else wheel.library.book.standing(task.task_id)
+    if standing is not None and standing.live is None and standing.history:
+        why = one_line(standing.history[-1].reason, 200)
+        warn(f"the solution that was learned is retired: {why}. `agentkv learn` solves the task anew.")
 
 
 def _show(answered: Answered) -> None:
