@@ -22,7 +22,6 @@ from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
     from agentkv.store.catalog import BlockStore
-    from agentkv.store.format import Summary
 
 _SHOWN = 5
 
@@ -39,12 +38,13 @@ def rm(
 ) -> None:
     """Remove blocks with all their names, and say what that freed."""
     from agentkv.cli.inventory import called, find_all, names_by_block
+    from agentkv.store.descent import with_descendants
 
     with options.open_store(store) as opened:
         names = names_by_block(opened)
         asked = find_all(opened, keys, model)
         blocks = dict(opened.files.summaries())
-        doomed = _in_order(blocks, asked)
+        doomed = with_descendants({block_id: summary.parent_id for block_id, summary in blocks.items()}, asked)
         _refuse_children(doomed, asked, names, recursive)
         _refuse_pinned(opened, doomed, names)
         _ask(opened, doomed, asked, names, yes=yes, as_json=as_json)
@@ -83,22 +83,6 @@ def _ask(
         confirm(
             "; and ".join(parts), yes=yes, as_json=as_json, show=lambda: table(("block", "name"), rows, wraps=("name",))
         )
-
-
-def _in_order(blocks: Mapping[str, Summary], asked: list[str]) -> list[str]:
-    """These blocks and all behind them, children first: cut short, it leaves no child without its parent."""
-    children: dict[str, list[str]] = {}
-    for block_id, summary in blocks.items():
-        if summary.parent_id is not None:
-            children.setdefault(summary.parent_id, []).append(block_id)
-    found: dict[str, None] = {}
-    pending = list(asked)
-    while pending:
-        block_id = pending.pop()
-        found.pop(block_id, None)  # again, behind the parent by which it was reached now
-        found[block_id] = None
-        pending += children.get(block_id, [])
-    return list(reversed(found))
 
 
 def _refuse_children(doomed: list[str], asked: list[str], names: Mapping[str, str], recursive: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from agentkv.engine.base import Engine
 from agentkv.forget.words import Words
 from agentkv.records import Ancestor
+from agentkv.store import descent
 from agentkv.store.catalog import BlockStore
 
 
@@ -38,19 +39,9 @@ def holding(store: BlockStore, engine: Engine, words: Words) -> tuple[set[str], 
 
 def with_descendants(store: BlockStore, block_ids: Iterable[str]) -> list[str]:
     """Blocks and all that stand on them, children before their parents: so they can be removed in this order."""
-    children: dict[str, list[str]] = {}
-    for ancestor in store.files.ancestors.all():
-        children.setdefault(ancestor.parent_id or "", []).append(ancestor.block_id)
-    for block_id, summary in store.files.summaries():
-        children.setdefault(summary.parent_id or "", []).append(block_id)
-    found: dict[str, None] = {}
-    pending = sorted(block_ids)
-    while pending:
-        block_id = pending.pop()
-        found.pop(block_id, None)  # again, after the parent by which it was reached now
-        found[block_id] = None
-        pending += children.get(block_id, [])
-    return list(reversed(found))
+    parents = {ancestor.block_id: ancestor.parent_id for ancestor in store.files.ancestors.all()}
+    parents |= {block_id: summary.parent_id for block_id, summary in store.files.summaries()}
+    return descent.with_descendants(parents, sorted(block_ids))
 
 
 def _parents_first(known: dict[str, Ancestor]) -> list[Ancestor]:
