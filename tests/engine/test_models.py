@@ -165,6 +165,7 @@ class TestCatalogue:
         assert sizes == {
             "smollm2-135m": (1, 98_362_432),
             "gemma-3-270m": (4, 253_113_024),
+            "qwen2.5-coder-0.5b": (6, 491_400_064),
             "qwen2.5-coder-1.5b": (22, 1_117_320_768),
             "all-minilm-l6-v2": (1, 46_220_320),
         }

