@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation, Engine, Sampling
     from agentkv.engine.embed import Embedder, FakeEmbedder, LlamaEmbedder
     from agentkv.engine.fake import FakeEngine
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.errors import AgentKVError
-    from agentkv.memory import AgentMemory, Within
+    from agentkv.memory.memory import AgentMemory, Within
     from agentkv.notices import AgentKVWarning
     from agentkv.records import Decision, Exactness, Fingerprint, Manifest, Turn
     from agentkv.skills.library import SkillLibrary
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentKVError": "errors",
     "AgentKVWarning": "notices",
-    "AgentMemory": "memory",
+    "AgentMemory": "memory.memory",
     "BlockStore": "store.catalog",
     "Cancellation": "engine.base",
     "Decision": "records",
@@ -34,12 +34,12 @@ _HOMES = {
     "FakeEngine": "engine.fake",
     "Fingerprint": "records",
     "LlamaEmbedder": "engine.embed",
-    "LlamaEngine": "engine.llama",
+    "LlamaEngine": "engine.llama.engine",
     "Manifest": "records",
     "Sampling": "engine.base",
     "SkillLibrary": "skills.library",
     "Turn": "records",
-    "Within": "memory",
+    "Within": "memory.memory",
 }
 
 __all__ = [

@@ -10,7 +10,8 @@ from typing import Any
 def lazily(
     package: str, homes: Mapping[str, str], names: Sequence[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of ``package``: each name of ``homes`` comes from the module below that it names.
+    """``__getattr__`` and ``__dir__`` of ``package``: each name of ``homes`` comes from the module that it names,
+    either below ``package`` or in full (``agentkv.…``).
 
     ``names``: the package's ``__all__``, which ``dir`` shows.
     """
@@ -19,7 +20,7 @@ def lazily(
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home}"), name)
+        return getattr(import_module(home if home.startswith("agentkv.") else f"{package}.{home}"), name)
 
     def listed() -> list[str]:
         return sorted(names)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agentkv._version import __version__
 from agentkv.errors import UsageError
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 from agentkv.records import Decision
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="session")
 def smollm2() -> Iterator[Engine]:
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     with LlamaEngine.open("smollm2-135m", EngineSettings(window=4096)) as engine:
@@ -23,7 +23,7 @@ def smollm2() -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def gemma() -> Iterator[Engine]:
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     with LlamaEngine.open("gemma-3-270m", EngineSettings(window=2048)) as engine:

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 MODULES = [
-    "agentkv.memory",
+    "agentkv.memory.memory",
     "agentkv.packs",
     "agentkv.skills.library",
     "agentkv.engine.fake",

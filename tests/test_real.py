@@ -15,8 +15,8 @@ import pytest
 from agentkv import AgentMemory
 from agentkv.bench import exactness
 from agentkv.engine.base import Engine
-from agentkv.engine.models import resolve
 from agentkv.errors import GuaranteeViolated, IncompatibleFingerprint
+from agentkv.models import resolve
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.model

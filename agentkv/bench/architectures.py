@@ -17,14 +17,14 @@ import numpy as np
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.tiny import ARCHITECTURES, write_tiny
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Engine
-from agentkv.engine.llama import LlamaEngine
-from agentkv.engine.models import resolve
+from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.probe import chained, first_difference, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import AgentKVError, GuaranteeViolated
-from agentkv.hashing import canonical_json, file_sha256
+from agentkv.io.hashing import canonical_json, file_sha256
+from agentkv.models import resolve
 from agentkv.records import Exactness
 from agentkv.store.catalog import BlockStore
 

@@ -39,8 +39,8 @@ from agentkv.bench.report import origin, say
 from agentkv.engine import layout as blobs
 from agentkv.engine.fake import FakeEngine
 from agentkv.errors import GuaranteeViolated
-from agentkv.hashing import block_id, canonical_json, sha256
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import block_id, canonical_json, sha256
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Exactness, Manifest, NamedBlock, Planes, Section, StateLayout
 from agentkv.router.base import NONE, Candidate, Classification
 from agentkv.store.catalog import BlockStore

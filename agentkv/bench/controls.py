@@ -13,8 +13,8 @@ import llama_cpp
 import numpy as np
 
 from agentkv.engine.base import Logits
-from agentkv.engine.llama import LlamaEngine
-from agentkv.hashing import sha256
+from agentkv.engine.llama.engine import LlamaEngine
+from agentkv.io.hashing import sha256
 
 
 class PlainContext:

@@ -19,13 +19,13 @@ import numpy as np
 from agentkv.bench import measured
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import now, origin, say
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Logits
-from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.probe import greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.store.catalog import BlockStore
 
 LENGTHS = (1, 2, 255, 256, 257, 511, 512, 513, 600, 1024, 1500, 1900, 3000)

@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentkv.bench.errors import InvalidResult
+from agentkv.errors import InvalidResult
 from agentkv.evidence.records import Item, plain
 from agentkv.evidence.scoring import compute, differences, known_scorers, scorer
 

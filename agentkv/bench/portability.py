@@ -19,11 +19,11 @@ from agentkv.bench.report import now, origin, say
 from agentkv.engine.base import Engine
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import GuaranteeViolated
-from agentkv.hashing import canonical_json, file_sha256, sha256
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json, file_sha256, sha256
+from agentkv.memory.memory import AgentMemory
 from agentkv.packs import create_pack, import_pack, open_pack, prove_pack
 from agentkv.packs.check import check as check_pack
-from agentkv.packs.trust import Trust
+from agentkv.signing.trust import Trust
 from agentkv.skills.manual import load_manuals
 from agentkv.store.catalog import BlockStore
 
@@ -132,7 +132,7 @@ def _engine(model: str, threads: int | None) -> Engine:
         from agentkv.engine.fake import FakeEngine
 
         return FakeEngine(window=1 << 16)
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     return LlamaEngine.open(model, EngineSettings(window=_WINDOW, threads=threads))

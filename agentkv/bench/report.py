@@ -40,9 +40,9 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
 from agentkv._version import __version__
-from agentkv.hashing import file_sha256, sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import file_sha256, sha256
 
 FORMAT = 1
 

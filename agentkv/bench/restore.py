@@ -45,12 +45,12 @@ from numpy.typing import NDArray
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.size import default_setting, opened, states
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
 from agentkv.engine.fake import FakeEngine
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import block_id, canonical_json, sha256
+from agentkv.io.hashing import block_id, canonical_json, sha256
 from agentkv.records import Exactness, Fingerprint, Manifest, Planes, Section, StateLayout
 from agentkv.store.catalog import BlockStore
 

@@ -7,7 +7,7 @@
 >>> one.figure("cold").over(other.figure("warm"))  # doctest: +ELLIPSIS
 Traceback (most recent call last):
     ...
-agentkv.bench.errors.DifferentRuns: one.json: cold and other.json: warm are of different runs: ...
+agentkv.errors.DifferentRuns: one.json: cold and other.json: warm are of different runs: ...
 
 Knows the form of a result (:mod:`agentkv.bench.report`) and no benchmark.
 """
@@ -21,9 +21,9 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
-from agentkv.bench.errors import DifferentRuns, InvalidResult
 from agentkv.bench.report import FORMAT
+from agentkv.errors import DifferentRuns, InvalidResult
+from agentkv.io import fsio
 
 LIMIT = 256 << 20
 """Bytes of a result file that are read at most."""

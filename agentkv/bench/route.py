@@ -27,10 +27,10 @@ from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.scores import kept_scores
 from agentkv.engine.base import Engine
-from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import decide

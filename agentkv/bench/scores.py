@@ -11,7 +11,7 @@ from typing import Any
 
 from agentkv.evidence.records import Item
 from agentkv.evidence.scoring import scorer
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Decision
 from agentkv.router.base import NONE
 from agentkv.router.evaluate import Routed, summary

@@ -42,11 +42,11 @@ from numpy.typing import NDArray
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.scorers.size import MAX_OVER_BOUND, MAX_SHARED, MAX_THREAD
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 from agentkv.records import Manifest, Section, SegmentRef
 from agentkv.store import codec as codecs
 from agentkv.store.catalog import BlockStore
@@ -143,7 +143,7 @@ def opened(model: str | Engine, settings: dict[str, Any]) -> Iterator[Engine]:
     if not isinstance(model, str):
         yield model
         return
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     with LlamaEngine.open(model, EngineSettings(**settings)) as engine:

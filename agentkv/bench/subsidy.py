@@ -21,13 +21,13 @@ from agentkv.bench import measured
 from agentkv.bench.controls import clear_cache
 from agentkv.bench.exactness import usual_tokens
 from agentkv.bench.report import clocked, now, origin, say
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import State
-from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 

@@ -130,8 +130,8 @@ def engines_of(store: BlockStore, known: Iterable[Fingerprint], kept: Sequence[N
 
 
 def _options(fingerprint: Fingerprint) -> str:
+    from agentkv.blocks.mismatch import is_openable, options_of
     from agentkv.cli.inventory import model_name
-    from agentkv.mismatch import is_openable, options_of
 
     model = model_name(fingerprint)
     flags = options_of(fingerprint, model)

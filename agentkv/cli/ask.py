@@ -59,7 +59,7 @@ def ask(
 ) -> None:
     """Answer a question: route it, graft one block, read the question, generate."""
     from agentkv.engine.base import Sampling
-    from agentkv.memory import Pick
+    from agentkv.memory.memory import Pick
 
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")

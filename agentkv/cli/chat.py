@@ -17,9 +17,9 @@ from agentkv.notices import warn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentkv.memory.threads import Thread
+    from agentkv.memory.trimming import WhenFull
     from agentkv.records import Turn
-    from agentkv.threads import Thread
-    from agentkv.trimming import WhenFull
 
 
 def chat(
@@ -51,7 +51,7 @@ def chat(
     as_json: options.Json = False,
 ) -> None:
     """Talk, a line a question, until the end of the input (Ctrl-D); every turn is kept."""
-    from agentkv.threads import Same
+    from agentkv.memory.threads import Same
 
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
@@ -84,7 +84,7 @@ def chat(
 
 
 def _policy(when_full: str) -> WhenFull:
-    from agentkv.trimming import POLICIES
+    from agentkv.memory.trimming import POLICIES
 
     for policy in POLICIES:
         if policy == when_full:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import typer
 
-from agentkv.cli.errors import NotConfirmed
 from agentkv.cli.output import printable
+from agentkv.errors import NotConfirmed
 
 
 def is_terminal() -> bool:

@@ -31,7 +31,7 @@ from agentkv.errors import (
 
 if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.skills.manual import Manual
 
 _ONE_BAD_ITEM = (SkillError, WindowOverflow, InexactBlock)

@@ -19,8 +19,8 @@ from agentkv.cli.output import printable, say
 from agentkv.errors import AgentKVError
 
 if TYPE_CHECKING:
+    from agentkv.blocks.mismatch import Fields
     from agentkv.engine.settings import EngineSettings
-    from agentkv.mismatch import Fields
     from agentkv.records import Fingerprint
     from agentkv.store.catalog import BlockStore
 
@@ -48,13 +48,13 @@ class Expected:
 
     def of_block(self, block_id: str) -> Fields:
         """The same for a block."""
-        from agentkv.mismatch import fingerprint_of
+        from agentkv.blocks.mismatch import fingerprint_of
 
         return self.fields(fingerprint_of(self.store, block_id))
 
     def in_words(self, fields: Fields) -> str:
         """The fields with both values; empty for none."""
-        from agentkv.mismatch import in_words
+        from agentkv.blocks.mismatch import in_words
 
         return in_words(self.store, fields, self.model) if fields else ""
 
@@ -81,7 +81,7 @@ class Expected:
 
     def command(self) -> str:
         """What deposits for this engine what others have."""
-        from agentkv.mismatch import again_command, options_of
+        from agentkv.blocks.mismatch import again_command, options_of
 
         assert self.fingerprint is not None
         flags = options_of(self.fingerprint, self.model)
@@ -89,7 +89,7 @@ class Expected:
         return again_command(self.store.root, flags)
 
     def _opened(self) -> str:
-        from agentkv.mismatch import options_of
+        from agentkv.blocks.mismatch import options_of
 
         assert self.fingerprint is not None
         return " ".join(options_of(self.fingerprint, self.model))
@@ -102,8 +102,8 @@ def expected(store: BlockStore, model: str | None, settings: EngineSettings | No
 
     Raises the errors of ModelError, UsageError.
     """
-    from agentkv.engine.errors import NoGpu
     from agentkv.engine.opening import choose, expected_fingerprint, require_usable
+    from agentkv.errors import NoGpu
 
     name, as_set = choose({"model": model}, store.engine_choice)
     settings = settings or as_set

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.errors import NotConfirmed
 from agentkv.cli.output import count, finish, say, size, table
+from agentkv.errors import NotConfirmed
 
 if TYPE_CHECKING:
     from agentkv.forget import Report

@@ -145,7 +145,7 @@ def _model_of(content: Mapping[str, object], store: BlockStore | None) -> str:
 
 def model_of_digest(digest: str, store: BlockStore | None = None) -> str:
     """The name of the model of that SHA-256: the catalogue's, the store's, else the digest's start."""
-    from agentkv.mismatch import model_name
+    from agentkv.blocks.mismatch import model_name
 
     return model_name(store, digest)
 

@@ -13,8 +13,8 @@ from agentkv.cli.output import console, count, finish, say, size, table
 from agentkv.errors import AgentKVError, StoreError, UnknownBlock
 
 if TYPE_CHECKING:
+    from agentkv.blocks.mismatch import Fields
     from agentkv.cli.inventory import Facts
-    from agentkv.mismatch import Fields
     from agentkv.records import NamedBlock
     from agentkv.store.uses import Use
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
+from agentkv import models
 from agentkv.cli.output import print_json
 from agentkv.cli.progress import bytes_bar, megabytes, pull_notice
-from agentkv.engine import models
 
 app = typer.Typer(help="The model files: what there is, fetch one, check one.", no_args_is_help=True)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agentkv.engine.embed import Embedder as EmbedsTexts
     from agentkv.engine.settings import EngineSettings
     from agentkv.evidence import Ledger as EvidenceLedger
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.records import EngineChoice
     from agentkv.store.catalog import BlockStore
 
@@ -278,7 +278,7 @@ def open_memory(
     ``embedder`` and ``router_model``: as given, else $AGENTKV_EMBEDDER and $AGENTKV_ROUTER_MODEL, so that the router of
     one command is that of all.
     """
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
 
     meaning = embedder or os.environ.get("AGENTKV_EMBEDDER") or None
     with open_store(store, create=create) as opened, contextlib.ExitStack() as held:
@@ -329,7 +329,7 @@ def _embedder(name: str | None) -> Any:
 
 def fetch_model(model: str) -> None:
     """Have the model's file on this machine, with a bar while it is fetched. Raises ModelError's."""
-    from agentkv.engine import models
+    from agentkv import models
     from agentkv.engine.opening import is_fake
 
     if is_fake(model):

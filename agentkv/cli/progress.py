@@ -14,7 +14,7 @@ from agentkv.cli.output import console, count, one_line
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from agentkv.engine.models import ModelEntry, Progress
+    from agentkv.models import ModelEntry, Progress
 
 T = TypeVar("T")
 

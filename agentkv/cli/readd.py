@@ -17,10 +17,10 @@ from agentkv.cli.progress import reading_bar
 from agentkv.errors import AgentKVError, Interrupted
 
 if TYPE_CHECKING:
-    from agentkv.again import Again
     from agentkv.documents.again import Recut
     from agentkv.engine.settings import EngineSettings
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.again import Again
+    from agentkv.memory.memory import AgentMemory
     from agentkv.records import NamedBlock
 
 
@@ -50,8 +50,8 @@ def deposit_again(
 
 
 def _done(memory: AgentMemory, allow_inexact: bool) -> tuple[Again, list[Recut]]:
-    from agentkv.again import lacking
     from agentkv.documents.again import deposit_again as cut_again
+    from agentkv.memory.again import lacking
 
     wanted = lacking(memory.store, memory.blocks.fingerprint.id)
     texts = {named.name: _length(memory, named) for named in wanted}

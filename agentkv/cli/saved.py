@@ -11,9 +11,9 @@ from agentkv.cli.output import count, say, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from agentkv.savings import Saved, Savings
+    from agentkv.blocks.savings import Saved, Savings
+    from agentkv.blocks.turnlog import LoggedTurn
     from agentkv.store.catalog import BlockStore
-    from agentkv.store.turnlog import LoggedTurn
 
 _DAYS, _ROWS = 31, 20
 _COLUMNS = ("turns", "restored", "hit rate", "tokens restored", "tokens read", "saved")
@@ -29,18 +29,20 @@ class By(StrEnum):
 
 def total(store: BlockStore, since: str) -> dict[str, Any]:
     """All turns together. Raises StoreReadError."""
-    from agentkv.savings import savings
+    from agentkv.blocks.savings import savings
+    from agentkv.blocks.turnlog import TurnLog
 
-    found = savings(store.turns.read(), lambda line: None, since)
+    found = savings(TurnLog(store.root).read(), lambda line: None, since)
     return _figures(found.total) | _beside(store, found, since)
 
 
 def record(store: BlockStore, by: By, since: str) -> dict[str, Any]:
     """The whole answer to ``agentkv stats --by``. Raises StoreReadError."""
+    from agentkv.blocks.savings import savings
+    from agentkv.blocks.turnlog import TurnLog
     from agentkv.cli.inventory import names_by_block
-    from agentkv.savings import savings
 
-    found: Savings[Any] = savings(store.turns.read(), _key(by), since)
+    found: Savings[Any] = savings(TurnLog(store.root).read(), _key(by), since)
     called = names_by_block(store) if by is By.BLOCK else {}
     rows = [_identity(store, by, key, called) | _figures(sums) for key, sums in found.rows.items()]
     if by is By.DAY:

@@ -65,8 +65,8 @@ def settings(
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    from agentkv.engine.models import CATALOGUE
     from agentkv.engine.opening import is_fake, parsed
+    from agentkv.models import CATALOGUE
 
     key, sign, value = text.partition("=")
     name = _name(key)
@@ -89,8 +89,8 @@ def _name(text: str) -> str:
 
 def _rows(stored: EngineChoice) -> list[dict[str, Any]]:
     """Each setting with its value now, and who says so."""
-    from agentkv.engine.models.catalogue import DEFAULT
     from agentkv.engine.opening import VARIABLES, from_environment
+    from agentkv.models.catalogue import DEFAULT
 
     said, rows = from_environment(), []
     for name, value in stored.model_dump().items():

@@ -37,9 +37,9 @@ def stats(
     Tokens saved are those restored instead of read. Seconds saved are an estimate: restored tokens times what reading
     a token took in this store, less what restoring took.
     """
+    from agentkv.blocks.mismatch import fields_counted
     from agentkv.cli.differing import expected, say_note
     from agentkv.cli.inventory import survey
-    from agentkv.mismatch import fields_counted
 
     day = "" if since is None else f"{since:%Y-%m-%d}"
     if by is not None:
@@ -162,7 +162,7 @@ def _budget(store: BlockStore, found: Survey) -> dict[str, int | None]:
 
 def _leftovers(store: BlockStore, found: Survey, names: list[NamedBlock]) -> dict[str, int]:
     """What a collection would take, counted without waiting for its lock: deposits under way show for a moment."""
-    from agentkv.fsio import files_in
+    from agentkv.io.fsio import files_in
 
     wanted = {named.source_sha256 for named in names}
     digests = [digest for digest in store.files.texts.digests() if digest not in wanted]

@@ -11,9 +11,9 @@ from agentkv.cli.confirm import confirm
 from agentkv.cli.output import count, finish, one_line, say, table
 
 if TYPE_CHECKING:
+    from agentkv.memory.threads import Transcript
     from agentkv.records import ThreadEntry
     from agentkv.store.catalog import BlockStore
-    from agentkv.threads import Transcript
 
 _SHOWN = 70
 
@@ -25,8 +25,8 @@ app = typer.Typer(help="Conversations that are kept in the store.", no_args_is_h
 @app.command("list")
 def list_(store: options.Store = None, as_json: options.Json = False) -> None:
     """The store's conversations."""
-    from agentkv import threads
     from agentkv.errors import CorruptThread
+    from agentkv.memory import threads
 
     rows: list[dict[str, Any]] = []
     failures: list[Any] = []
@@ -94,8 +94,8 @@ def rewind(
 @app.command()
 def rm(thread: Name, yes: options.Yes = False, store: options.Store = None, as_json: options.Json = False) -> None:
     """Delete a conversation, with the states that no other one needs; it exists nowhere else, so you are asked."""
-    from agentkv import threads
-    from agentkv.store.threadlog import ThreadLog
+    from agentkv.memory import threads
+    from agentkv.memory.threadlog import ThreadLog
 
     with options.open_store(store) as opened:
         threads.require(opened, thread)
@@ -107,7 +107,7 @@ def rm(thread: Name, yes: options.Yes = False, store: options.Store = None, as_j
 
 
 def _opened(store: BlockStore, thread: str) -> Transcript:
-    from agentkv import threads
+    from agentkv.memory import threads
 
     threads.require(store, thread)
     return threads.Transcript(store, thread)

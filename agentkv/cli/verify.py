@@ -21,7 +21,7 @@ from agentkv.cli.progress import steps_bar
 from agentkv.errors import AgentKVError, InexactBlock
 
 if TYPE_CHECKING:
-    from agentkv.blocks import Blocks
+    from agentkv.blocks.blocks import Blocks
     from agentkv.engine.settings import EngineSettings
     from agentkv.records import Manifest
     from agentkv.store.catalog import BlockStore

@@ -16,12 +16,34 @@ elsewhere.py  corpora of other engines                              again.py    
 
 from __future__ import annotations
 
-from agentkv.documents.adding import Forecast, Plan, Report
-from agentkv.documents.again import deposit_again
-from agentkv.documents.answer import Evidence, Reply
-from agentkv.documents.corpus import Corpus, embed, find
-from agentkv.documents.locate import Hit
-from agentkv.documents.shelf import Shelf, find_shelf, shelves
+from typing import TYPE_CHECKING
+
+from agentkv._lazy import lazily
+
+if TYPE_CHECKING:
+    from agentkv.documents.adding import Forecast, Plan, Report
+    from agentkv.documents.again import deposit_again
+    from agentkv.documents.answer import Evidence, Reply
+    from agentkv.documents.corpus import Corpus, embed, find
+    from agentkv.documents.locate import Hit
+    from agentkv.documents.shelf import Shelf, find_shelf, shelves
+
+# Nothing is imported before it is asked for: a check of a store needs only which files are a corpus's.
+_HOMES = {
+    "Corpus": "corpus",
+    "Evidence": "answer",
+    "Forecast": "adding",
+    "Hit": "locate",
+    "Plan": "adding",
+    "Reply": "answer",
+    "Report": "adding",
+    "Shelf": "shelf",
+    "deposit_again": "again",
+    "embed": "corpus",
+    "find": "corpus",
+    "find_shelf": "shelf",
+    "shelves": "shelf",
+}
 
 __all__ = [
     "Corpus",
@@ -38,3 +60,5 @@ __all__ = [
     "find_shelf",
     "shelves",
 ]
+
+__getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

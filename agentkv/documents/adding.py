@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agentkv.blocks import Blocks
-from agentkv.checkpoints import run_self_test
+from agentkv.blocks.blocks import Blocks
+from agentkv.blocks.checkpoints import run_self_test
 from agentkv.documents.charset import By, decodes
 from agentkv.documents.gather import Found, absolute, gather, is_below, root_of
 from agentkv.documents.index import Index
@@ -35,7 +35,7 @@ from agentkv.errors import (
     StaleDocument,
     StoreFull,
 )
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.notices import warn
 from agentkv.records import SelfTest
 from agentkv.store.catalog import BlockStore

@@ -13,7 +13,7 @@ from agentkv.documents.corpus import Corpus
 from agentkv.documents.elsewhere import lacking
 from agentkv.engine.base import Cancellation
 from agentkv.errors import AgentKVError, Cancelled, StoreFull
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from agentkv.engine.base import Cancellation, Engine, Logits
 from agentkv.engine.generate import check_window, generate
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import InexactBlock, StoreError, WindowOverflow
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 
 EXAMPLES = (
     ("The parser was written by Tom Reed in 1994.", "Who is its author?", "Tom Reed"),

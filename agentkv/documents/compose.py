@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from agentkv.blocks.mismatch import Fields, fingerprint_of, in_words, remedy
 from agentkv.documents.records import CorpusRecord
 from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Engine
-from agentkv.mismatch import Fields, fingerprint_of, in_words, remedy
 from agentkv.records import Fingerprint
 from agentkv.store.catalog import BlockStore
 

@@ -27,8 +27,8 @@ from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
 from agentkv.fusion import fused
-from agentkv.hashing import sha256
-from agentkv.sqlitefiles import purge
+from agentkv.io.hashing import sha256
+from agentkv.io.sqlitefiles import purge
 from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_inflected, stream, terms
 
 VERSION = 2 + forms.VERSION

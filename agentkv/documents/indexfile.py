@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv import fsio, sqlitefiles
 from agentkv.errors import StoreReadError
-from agentkv.forks import Owner
+from agentkv.io import fsio, sqlitefiles
+from agentkv.io.forks import Owner
 from agentkv.notices import warn
 
 T = TypeVar("T")

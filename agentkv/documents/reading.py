@@ -14,8 +14,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agentkv.blocks import Blocks
-from agentkv.checkpoints import Checkpoints, NotKept
+from agentkv.blocks.blocks import Blocks
+from agentkv.blocks.checkpoints import Checkpoints, NotKept
+from agentkv.blocks.restoring import MENDS
 from agentkv.documents.brief import Brief
 from agentkv.documents.readable import Readable
 from agentkv.documents.records import CorpusRecord, DocumentRecord, WindowRecord
@@ -26,10 +27,9 @@ from agentkv.engine.generate import check_window
 from agentkv.engine.probe import PROBE_STEPS
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
 from agentkv.errors import OverBudget, StaleDocument, StoreError, StoreFull
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 from agentkv.notices import warn
 from agentkv.records import Manifest
-from agentkv.restoring import MENDS
 
 PREFIX = (
     "Answer from the passage below, in a few words. If the passage does not answer it, say that it is not stated.\n\n"

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agentkv.documents.charset import By
 from agentkv.documents.source import Kind
-from agentkv.hashing import tagged_digest
+from agentkv.io.hashing import tagged_digest
 from agentkv.records import Count, Record, Sha256
 from agentkv.store.format import Malformed, decode_record, encode_record
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from agentkv.blocks.mismatch import again_command
+from agentkv.documents import files as corpora
 from agentkv.documents.readable import Readable, readable
 from agentkv.documents.records import (
     CorpusRecord,
@@ -20,11 +22,9 @@ from agentkv.documents.records import (
     encode_document,
 )
 from agentkv.errors import CorruptBlock, StaleDocument, StoreError, UnknownCorpus, UsageError
-from agentkv.hashing import sha256
-from agentkv.mismatch import again_command
-from agentkv.shared import Shared
+from agentkv.io.hashing import sha256
+from agentkv.io.shared import Shared
 from agentkv.store import budget as budgets
-from agentkv.store import corpora
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import Malformed
 from agentkv.store.recordfiles import RecordFiles

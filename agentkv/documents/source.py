@@ -21,11 +21,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv import fsio
 from agentkv.documents.charset import BOMS, By, Charset, charset_of
 from agentkv.documents.formats import refusal
 from agentkv.errors import InvalidDocument, StoreReadError, UsageError
-from agentkv.hashing import sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import sha256
 
 Kind = Literal["text", "markdown", "rst", "html", "code", "csv"]
 Offsets = NDArray[np.uint32]

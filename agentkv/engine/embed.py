@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.errors import EngineClosed, ModelUnreadable, UsageError
-from agentkv.forks import OwnedLock
-from agentkv.hashing import tagged_digest
-from agentkv.shared import Shared
+from agentkv.io.forks import OwnedLock
+from agentkv.io.hashing import tagged_digest
+from agentkv.io.shared import Shared
 
 Vectors = NDArray[np.float32]
 """Shape (texts, dimensions); rows of length 1, or of zeros for a text without content."""
@@ -45,7 +45,7 @@ class LlamaEmbedder(Shared):
     def __init__(self, path: Path, *, name: str, sha256: str, threads: int | None = None) -> None:
         import llama_cpp
 
-        from agentkv.engine.native import claim
+        from agentkv.engine.llama.native import claim
 
         claim()
         try:
@@ -66,9 +66,9 @@ class LlamaEmbedder(Shared):
     def open(cls, spec: str | Path, *, threads: int | None = None, **options: Any) -> LlamaEmbedder:
         """Open a catalogue name (pulled if it is not there), a ``.gguf`` path or ``hf:REPO/FILE``.
 
-        ``options`` go to :func:`agentkv.engine.models.resolve`. Raises the errors of ModelError.
+        ``options`` go to :func:`agentkv.models.resolve`. Raises the errors of ModelError.
         """
-        from agentkv.engine.models import resolve
+        from agentkv.models import resolve
 
         model = resolve(spec, **options)
         return cls(model.path, name=model.name, sha256=model.sha256, threads=threads)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from agentkv.engine.base import State
 from agentkv.errors import InvalidState
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Planes, Section, SegmentRef, StateLayout
 
 SEGMENT_TOKENS = 256

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from agentkv.engine.base import Engine
 from agentkv.engine.fake import FAKE, FakeEngine, fake_fingerprint, fake_sha256, quote
-from agentkv.engine.models.catalogue import DEFAULT
 from agentkv.engine.settings import EngineSettings, require_gpu
 from agentkv.errors import UsageError
+from agentkv.models.catalogue import DEFAULT
 from agentkv.records import EngineChoice, Fingerprint
 
 VARIABLES = {name: f"AGENTKV_{name.upper()}" for name in EngineChoice.model_fields}
@@ -73,7 +73,7 @@ def open_engine(model: str | Path, settings: EngineSettings) -> Engine:
     if is_fake(model):
         weights = str(model).partition(":")[2]
         return FakeEngine(window=settings.window or _FAKE_WINDOW, weights=weights, settings=settings, replies=quote)
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
 
     return LlamaEngine.open(model, settings)
 
@@ -92,7 +92,7 @@ def require_usable(model: str | Path, settings: EngineSettings) -> None:
 
 def model_sha256(model: str | Path) -> str:
     """The digest of the model that is named so; nothing is fetched or loaded. Raises the errors of ModelError."""
-    from agentkv.engine.models import CATALOGUE, resolve
+    from agentkv.models import CATALOGUE, resolve
 
     if is_fake(model):
         return fake_sha256(str(model).partition(":")[2])
@@ -108,6 +108,6 @@ def expected_fingerprint(model: str | Path, settings: EngineSettings) -> Fingerp
     digest = model_sha256(model)
     if is_fake(model):
         return fake_fingerprint(digest, settings)
-    from agentkv.engine.fingerprint import llama_fingerprint
+    from agentkv.engine.llama.fingerprint import llama_fingerprint
 
     return llama_fingerprint(digest, settings, [], not settings.flash_attention)

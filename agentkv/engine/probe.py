@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from agentkv.engine.base import Cancellation, Engine
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 
 PROBE_STEPS = 32
 

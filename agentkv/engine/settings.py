@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agentkv.engine.errors import NoGpu
-from agentkv.errors import UsageError
+from agentkv.errors import NoGpu, UsageError
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 """Supported KV types and their ggml type numbers."""

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkv import fsio
-from agentkv.errors import UsageError
-from agentkv.evidence.errors import LedgerDamaged
+from agentkv.errors import LedgerDamaged, UsageError
 from agentkv.evidence.records import ANCHOR_MAGIC, ANCHOR_PREFIX, Anchor, SignedAnchor
-from agentkv.hashing import canonical_json
-from agentkv.packs.keys import SigningKey, is_signed
-from agentkv.packs.trust import is_weak
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json
+from agentkv.signing.keys import SigningKey, is_signed
+from agentkv.signing.trust import is_weak
 from agentkv.store.format import Malformed, decode_record, encode_record
 
 FOLDER = "anchors"

@@ -20,9 +20,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from agentkv import fsio
-from agentkv.errors import StoreReadError
-from agentkv.evidence.errors import LedgerDamaged
+from agentkv.errors import LedgerDamaged, StoreReadError
 from agentkv.evidence.records import (
     ANCHOR_MAGIC,
     NOTHING,
@@ -35,7 +33,8 @@ from agentkv.evidence.records import (
     parse_line,
     sealed_entry,
 )
-from agentkv.hashing import sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import sha256
 from agentkv.records import Record
 from agentkv.store.format import Malformed, decode_record, encode_record
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentkv._version import __version__
 from agentkv.evidence.records import Code
-from agentkv.hashing import file_sha256, tagged_digest
+from agentkv.io.hashing import file_sha256, tagged_digest
 
 _SKIPPED = {"__pycache__", "_manuals"}
 _LIBRARIES = ("llama-cpp-python", "numpy", "orjson", "pydantic", "zstandard")

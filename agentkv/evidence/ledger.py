@@ -24,11 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.errors import UsageError
+from agentkv.errors import LedgerDamaged, NotScorable, UnknownRun, UsageError
 from agentkv.evidence import appending
 from agentkv.evidence.appending import Draft
 from agentkv.evidence.code import machine, source_code
-from agentkv.evidence.errors import LedgerDamaged, NotScorable, UnknownRun
 from agentkv.evidence.payloads import MODES, Absent, PayloadFiles, Payloads
 from agentkv.evidence.records import (
     Anchor,
@@ -44,8 +43,8 @@ from agentkv.evidence.records import (
     plain,
 )
 from agentkv.evidence.verify import verify
-from agentkv.forks import OwnedLock
-from agentkv.hashing import file_sha256, sha256
+from agentkv.io.forks import OwnedLock
+from agentkv.io.hashing import file_sha256, sha256
 from agentkv.records import Fingerprint, Record, TokenCounts
 from agentkv.store.format import Malformed
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from agentkv.evidence.errors import MachineUnsuitable
+from agentkv.errors import MachineUnsuitable
 
 _LOOK = (
     "import json, llama_cpp as l; print(json.dumps({'gpu': bool(l.llama_supports_gpu_offload()),"

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import orjson
 
-from agentkv import fsio
 from agentkv.evidence.records import Inline, Kept
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.store.format import Malformed
 
 Payloads = Literal["inline", "files", "digests"]

@@ -15,12 +15,12 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, ValidationError
 
-from agentkv import fsio
+from agentkv.errors import InvalidPlan
 from agentkv.evidence.appending import now
 from agentkv.evidence.code import source_code
-from agentkv.evidence.errors import InvalidPlan
 from agentkv.evidence.records import Code
-from agentkv.hashing import tagged_digest
+from agentkv.io import fsio
+from agentkv.io.hashing import tagged_digest
 from agentkv.records import Record, Sha256
 from agentkv.store.format import Malformed, decode_record, encode_record
 

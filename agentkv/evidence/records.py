@@ -14,9 +14,9 @@ import orjson
 from pydantic import Field, ValidationError
 
 from agentkv.errors import UsageError
-from agentkv.hashing import canonical_json, tagged_digest
-from agentkv.packs.format import PackSignature
+from agentkv.io.hashing import canonical_json, tagged_digest
 from agentkv.records import Count, Record, Sha256
+from agentkv.signing.keys import Signature
 from agentkv.store.format import Malformed
 
 EntryType = Literal["ledger", "plan", "run", "item", "verdict", "scores", "end", "torn"]
@@ -69,7 +69,7 @@ class SignedAnchor(Record):
     """An anchor and, if it was signed, the Ed25519 signature over its canonical JSON."""
 
     anchor: Anchor
-    signature: PackSignature | None = None
+    signature: Signature | None = None
 
 
 class Inline(Record):

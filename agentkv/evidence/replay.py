@@ -23,10 +23,9 @@ from typing import Any
 import orjson
 from filelock import FileLock, Timeout
 
-from agentkv.errors import UsageError
+from agentkv.errors import PlanRefused, StepFailed, UsageError
 from agentkv.evidence.anchors import Given
 from agentkv.evidence.code import differences, source_code
-from agentkv.evidence.errors import PlanRefused, StepFailed
 from agentkv.evidence.ledger import Ledger, RecordedRun, Run, find_run, runs_of
 from agentkv.evidence.machine import require
 from agentkv.evidence.plan import PROGRAMS, Criterion, Plan, Step

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentkv.evidence.errors import NotScorable, ScoreMismatch
+from agentkv.errors import NotScorable, ScoreMismatch
 from agentkv.evidence.ledger import Ledger, RecordedRun
 from agentkv.evidence.records import Item, plain
 

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv import fsio
-from agentkv.errors import StoreError
+from agentkv.errors import LedgerDamaged, StoreError
 from agentkv.evidence.anchors import Given, kept_anchors
 from agentkv.evidence.appending import FILE, HEAD, read_head
-from agentkv.evidence.errors import LedgerDamaged
 from agentkv.evidence.payloads import Absent, PayloadFiles
 from agentkv.evidence.records import NOTHING, Entry, ItemBody, parse_line
-from agentkv.hashing import sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import sha256
 from agentkv.store.format import Malformed
 
 LINE_LIMIT = 256 << 20

@@ -54,11 +54,11 @@ from agentkv._lazy import lazily
 if TYPE_CHECKING:
     from agentkv.flywheel.endpoint import Endpoint
     from agentkv.flywheel.loop import Answered, Flywheel, Learned
-    from agentkv.flywheel.sandbox.base import Level, Limits, Policy
-    from agentkv.flywheel.sandbox.sandbox import Sandbox
     from agentkv.flywheel.solution import Program, Verdict
     from agentkv.flywheel.solvers import BestOfN, FromFile, SelfRepair, Solver
     from agentkv.flywheel.task import ByCallable, Calls, Case, Task, TextTruth, Truth
+    from agentkv.sandbox.base import Level, Limits, Policy
+    from agentkv.sandbox.sandbox import Sandbox
 
 # Nothing is imported before it is asked for: a store's own records and the errors' codes need none of it.
 _HOMES = {
@@ -71,11 +71,11 @@ _HOMES = {
     "Flywheel": "loop",
     "FromFile": "solvers",
     "Learned": "loop",
-    "Level": "sandbox.base",
-    "Limits": "sandbox.base",
-    "Policy": "sandbox.base",
+    "Level": "agentkv.sandbox.base",
+    "Limits": "agentkv.sandbox.base",
+    "Policy": "agentkv.sandbox.base",
     "Program": "solution",
-    "Sandbox": "sandbox.sandbox",
+    "Sandbox": "agentkv.sandbox.sandbox",
     "SelfRepair": "solvers",
     "Solver": "solvers",
     "Task": "task",

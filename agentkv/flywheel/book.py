@@ -18,21 +18,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agentkv import fsio
-from agentkv.errors import StoreError, StoreReadError
+from agentkv.errors import NotProven, StoreError, StoreReadError, UnknownTask
 from agentkv.flywheel import sealed, values
-from agentkv.flywheel.errors import NotProven, UnknownTask
-from agentkv.flywheel.sandbox.base import Policy
-from agentkv.flywheel.sealed import R
-from agentkv.flywheel.solution import Program, Proof, Short, Solution, Verdict
-from agentkv.flywheel.verify import Verification
-from agentkv.hashing import sha256
-from agentkv.notices import warn
-from agentkv.records import Record, Sha256
-from agentkv.store.files import TEMPORARIES
-from agentkv.store.format import Malformed
-from agentkv.store.recordfiles import RecordFiles
-from agentkv.store.solutions import (
+from agentkv.flywheel.files import (
     FLYWHEEL,
     LOCK,
     MAX_RECORD_BYTES,
@@ -41,6 +29,17 @@ from agentkv.store.solutions import (
     STANDING_MAGIC,
     STANDINGS,
 )
+from agentkv.flywheel.sealed import R
+from agentkv.flywheel.solution import Program, Proof, Short, Solution, Verdict
+from agentkv.flywheel.verify import Verification
+from agentkv.io import fsio
+from agentkv.io.hashing import sha256
+from agentkv.notices import warn
+from agentkv.records import Record, Sha256
+from agentkv.sandbox.base import Policy
+from agentkv.store.files import TEMPORARIES
+from agentkv.store.format import Malformed
+from agentkv.store.recordfiles import RecordFiles
 
 _WAIT_S = 30.0
 

@@ -17,8 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentkv.engine.base import Cancellation
-from agentkv.errors import Cancelled, UsageError
-from agentkv.flywheel.errors import EndpointFailed
+from agentkv.errors import Cancelled, EndpointFailed, UsageError
 from agentkv.flywheel.solution import Provenance
 from agentkv.flywheel.solvers import Attempt, Tried, repair_message, task_message
 from agentkv.flywheel.source import candidate_in

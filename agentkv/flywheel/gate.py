@@ -17,11 +17,11 @@ from agentkv.engine.base import Cancellation
 from agentkv.flywheel import values
 from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Text, Verdict
 from agentkv.flywheel.solvers import Attempt, Solver, Tried
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.verify import Verification, verify
+from agentkv.sandbox.sandbox import Sandbox
 
 Observe = Callable[[Attempt, Verification | None, Any], None]
 """Sees every attempt: what was proposed, its verification (None where nothing could be run), its answer."""

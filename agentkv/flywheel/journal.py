@@ -14,7 +14,7 @@ from agentkv.flywheel.solvers import Attempt
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.transfer import Transferred
 from agentkv.flywheel.verify import Verification
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Turn
 
 

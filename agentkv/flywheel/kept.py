@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentkv.flywheel import sealed
+from agentkv.flywheel.files import FLYWHEEL, MAX_RECORD_BYTES, TASK_MAGIC, TASKS
 from agentkv.flywheel.task import Parameters, Task
 from agentkv.notices import warn
 from agentkv.records import Record, Sha256
 from agentkv.store.files import TEMPORARIES
 from agentkv.store.format import Malformed
 from agentkv.store.recordfiles import RecordFiles
-from agentkv.store.solutions import FLYWHEEL, MAX_RECORD_BYTES, TASK_MAGIC, TASKS
 
 
 class Kept(Record):

@@ -14,15 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentkv.engine.base import Cancellation
-from agentkv.errors import InexactBlock, InvalidGrammar, WindowOverflow
+from agentkv.errors import InexactBlock, InvalidGrammar, NotProven, WindowOverflow
 from agentkv.flywheel.blocktext import block_text
 from agentkv.flywheel.book import Deposited, SolutionBook
-from agentkv.flywheel.errors import NotProven
 from agentkv.flywheel.kept import Kept, KeptTasks
 from agentkv.flywheel.mentions import Mentions
 from agentkv.flywheel.slots import Slot, can_be_filled, slots_of
 from agentkv.flywheel.solution import Program, Solution
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Decision
 from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier

@@ -26,15 +26,15 @@ from agentkv.flywheel.margin import MarginGate
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.program import look
 from agentkv.flywheel.recurrence import Recalled, Recurrence
-from agentkv.flywheel.sandbox.base import Policy
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Parametric, Program, Solution, Verdict
 from agentkv.flywheel.solvers import Attempt, BestOfN, Solver, Tried
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.transfer import Transfer, Transferred
 from agentkv.flywheel.verify import Verification
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Decision
+from agentkv.sandbox.base import Policy
+from agentkv.sandbox.sandbox import Sandbox
 
 State = Literal["known", "not lacking", "deposited", "not solved", "unchecked"]
 

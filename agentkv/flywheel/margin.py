@@ -26,7 +26,7 @@ from agentkv.flywheel.slots import any_grammar, typed_grammar
 from agentkv.flywheel.solution import Provenance
 from agentkv.flywheel.solvers import Attempt
 from agentkv.flywheel.task import Task, TextTruth, Truth
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 
 
 @dataclass(frozen=True)

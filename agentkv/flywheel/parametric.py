@@ -14,11 +14,11 @@ from fractions import Fraction
 from typing import Any
 
 from agentkv.flywheel.program import Look, call, look
-from agentkv.flywheel.sandbox.base import Limits
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import BakedIn, ParameterUse, Parametric, Program
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.values import same
+from agentkv.sandbox.base import Limits
+from agentkv.sandbox.sandbox import Sandbox
 
 _NUMBER = re.compile(r"(?<![\w.])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\w)|(?<![\w.])\d+(?:\.\d+)?(?![\w])")
 _COMMON = {Fraction(-1), Fraction(0), Fraction(1), Fraction(2)}

@@ -18,7 +18,7 @@ from agentkv.flywheel.gate import Compared, compare
 from agentkv.flywheel.journal import NoRecorder, Recorder, turn_tokens
 from agentkv.flywheel.slots import typed_grammar
 from agentkv.flywheel.task import Task, TextTruth, Truth
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Turn
 
 ANSWER_TOKENS = 48

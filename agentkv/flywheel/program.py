@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.flywheel import values
-from agentkv.flywheel.sandbox.base import Ending, Limits, Run
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Verdict
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
+from agentkv.sandbox.base import Ending, Limits, Run
+from agentkv.sandbox.sandbox import Sandbox
 
 _TIMES = (Ending.TIMEOUT, Ending.CPU)
 _AT_LIMIT = {

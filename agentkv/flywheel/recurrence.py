@@ -18,12 +18,12 @@ from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import RECALL_QUESTION
 from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.library import UNREADABLE, Known, SolutionLibrary
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import typed_grammar
 from agentkv.flywheel.solution import Verdict
 from agentkv.flywheel.task import ByCallable, Task
 from agentkv.flywheel.verify import Verification, verify
 from agentkv.records import Turn
+from agentkv.sandbox.sandbox import Sandbox
 
 ANSWER_TOKENS = 96
 _MAX_READ = 200

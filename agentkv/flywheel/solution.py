@@ -21,10 +21,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentkv.flywheel import values
-from agentkv.flywheel.sandbox.base import Isolation
 from agentkv.flywheel.task import Parameters, Task, Value
-from agentkv.hashing import sha256, tagged_digest
+from agentkv.io.hashing import sha256, tagged_digest
 from agentkv.records import Count, Record, Sha256
+from agentkv.sandbox.base import Isolation
 
 Short = Annotated[str, Field(max_length=4000)]
 

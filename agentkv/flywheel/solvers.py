@@ -18,12 +18,12 @@ from pydantic import ValidationError
 
 from agentkv.engine.base import Cancellation, Sampling
 from agentkv.engine.generate import MAX_NEW
+from agentkv.errors import InvalidTask
 from agentkv.flywheel import values
-from agentkv.flywheel.errors import InvalidTask
 from agentkv.flywheel.solution import Program, Provenance, Text
 from agentkv.flywheel.source import candidate_in
 from agentkv.flywheel.task import Task, read_file
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 
 INSTRUCTION = (
     "Write a Python program that computes the answer. Put the task's values into PARAMETERS and define a function "

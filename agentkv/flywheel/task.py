@@ -17,12 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from agentkv import fsio
-from agentkv.errors import StoreError
+from agentkv.errors import InvalidTask, StoreError
 from agentkv.flywheel import values
-from agentkv.flywheel.errors import InvalidTask
 from agentkv.flywheel.values import Tolerance
-from agentkv.hashing import tagged_digest
+from agentkv.io import fsio
+from agentkv.io.hashing import tagged_digest
 from agentkv.records import Record
 
 _QUOTES = re.compile(r"""["`“”„«»‘‚]|(?<!\w)'|\n[ \t]+\S""")

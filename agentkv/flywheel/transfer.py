@@ -20,13 +20,13 @@ from agentkv.flywheel.blocktext import parameters_question, rewriting_question
 from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.library import UNREADABLE, Known, SolutionLibrary
 from agentkv.flywheel.program import call, look
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import grammar, substituted
 from agentkv.flywheel.solution import Program, Verdict
 from agentkv.flywheel.source import program_in
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.verify import Verification, verify
 from agentkv.records import Decision, Turn
+from agentkv.sandbox.sandbox import Sandbox
 
 FILL_TOKENS, REWRITE_TOKENS = 192, 512
 

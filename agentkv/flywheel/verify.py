@@ -16,16 +16,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentkv._version import __version__
-from agentkv.errors import UsageError
+from agentkv.errors import IsolationTooLow, SandboxUnavailable, UsageError
 from agentkv.flywheel import values
 from agentkv.flywheel.checks import Judging, Question, stub_that_passes, verifier_of
-from agentkv.flywheel.errors import IsolationTooLow, SandboxUnavailable
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.base import Isolation, Limits, Policy
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import CheckRun, Program, Proof, Text, Verdict
 from agentkv.flywheel.task import Task
-from agentkv.hashing import sha256, tagged_digest
+from agentkv.io.hashing import sha256, tagged_digest
+from agentkv.sandbox.base import Isolation, Limits, Policy
+from agentkv.sandbox.sandbox import Sandbox
 
 
 @dataclass(frozen=True)

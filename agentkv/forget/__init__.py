@@ -12,7 +12,7 @@ same otherwise, copies outside the store, blocks on a disk's worn-out sectors an
 
 from __future__ import annotations
 
-from agentkv.forget.errors import StillReadable
+from agentkv.errors import StillReadable
 from agentkv.forget.forgetting import Forgetting, Report, forget
 from agentkv.forget.selection import Selection, parsed_date
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import orjson
 
-from agentkv import sqlitefiles
 from agentkv.forget.selection import Selection
 from agentkv.forget.words import Words, strings
+from agentkv.io import sqlitefiles
 
 _TIMES = {"items": "updated", "answers": "used"}
 _NAMESPACE = {"items": "namespace"}

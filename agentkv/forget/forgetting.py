@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 
-from agentkv import fsio, sqlitefiles
+from agentkv.blocks.turnlog import TurnLog
 from agentkv.documents.index import Index
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf, shelves
@@ -24,18 +24,19 @@ from agentkv.engine.base import Engine
 from agentkv.errors import CorruptThread, InvalidDocument, StaleDocument, StoreError, UsageError
 from agentkv.evidence.appending import FILE, TORN
 from agentkv.evidence.payloads import FOLDER as PAYLOADS
+from agentkv.flywheel.files import FLYWHEEL, LOCK
 from agentkv.forget import databases
 from agentkv.forget.blocks import holding, with_descendants
 from agentkv.forget.selection import Selection
 from agentkv.forget.words import Words
-from agentkv.hashing import sha256
+from agentkv.io import fsio, sqlitefiles
+from agentkv.io.hashing import sha256
+from agentkv.memory.threadlog import ThreadLog, thread_names
 from agentkv.records import NamedBlock, ThreadEntry
 from agentkv.router.log import DecisionLog
 from agentkv.store.adapters import ADAPTERS
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import DECISIONS, ROUTER
-from agentkv.store.solutions import FLYWHEEL, LOCK
-from agentkv.store.threadlog import ThreadLog, thread_names
 
 _LONG = 12
 """Characters from which on something said is looked for elsewhere: "yes" is everywhere."""
@@ -193,7 +194,7 @@ class Forgetting:
         dry = self.report.dry_run
         decisions = DecisionLog(self._store.root / DECISIONS, questions=True)
         self.report.removed["decisions"] += decisions.rewrite(keep_decision, dry_run=dry)
-        self.report.removed["turn log lines"] += self._store.turns.rewrite(keep_turn, dry_run=dry)
+        self.report.removed["turn log lines"] += TurnLog(self._store.root).rewrite(keep_turn, dry_run=dry)
 
     def _documents(self) -> None:
         if not self._words:

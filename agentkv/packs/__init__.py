@@ -41,10 +41,10 @@ from agentkv.packs.check import BlockInfo, Contents, check
 from agentkv.packs.create import CreatedPack, create_pack
 from agentkv.packs.format import PackIndex, PackLimits
 from agentkv.packs.importing import ImportedPack, admit, import_pack, sources_of, store_pack
-from agentkv.packs.keys import SigningKey, generate_key, load_key, parse_public_key
 from agentkv.packs.proof import Proof, prove_pack
 from agentkv.packs.reader import Pack, open_pack
-from agentkv.packs.trust import Trust, Verdict
+from agentkv.signing.keys import SigningKey, generate_key, load_key, parse_public_key
+from agentkv.signing.trust import Trust, Verdict
 
 __all__ = [
     "BlockInfo",

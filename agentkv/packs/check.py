@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 from agentkv.packs.format import BadMember, member_name, parse_member
 from agentkv.packs.reader import Pack, Progress
 from agentkv.packs.segment import check_segment_size

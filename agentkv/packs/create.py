@@ -14,26 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentkv.errors import MissingSegment, StoreReadError, UnknownBlock, UsageError
-from agentkv.fsio import Buffer
-from agentkv.hashing import sha256
+from agentkv.io.fsio import Buffer
+from agentkv.io.hashing import sha256
 from agentkv.packs import format as formats
 from agentkv.packs import tar
 from agentkv.packs.format import (
     INDEX,
     SIGNATURE,
     SIGNATURE_MAGIC,
+    SIGNED_CONTEXT,
     BadMember,
     Member,
     PackIndex,
     PackLimits,
     member_name,
 )
-from agentkv.packs.keys import SigningKey
 from agentkv.packs.reader import Progress
 from agentkv.packs.segment import encode_segment
 from agentkv.packs.select import Selection, select
 from agentkv.packs.writer import Write, refuse_target, writing
 from agentkv.records import NamedBlock
+from agentkv.signing.keys import SigningKey
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import Malformed, encode_manifest, encode_record
 from agentkv.store.segments import CODECS
@@ -95,7 +96,8 @@ def create_pack(
     with writing(target, replace=replace) as write:
         n_bytes = _write_member(write, INDEX, [head])
         if signer is not None:
-            n_bytes += _write_member(write, SIGNATURE, [encode_record(SIGNATURE_MAGIC, signer.sign(head))])
+            signature = encode_record(SIGNATURE_MAGIC, signer.sign(head, SIGNED_CONTEXT))
+            n_bytes += _write_member(write, SIGNATURE, [signature])
         n_bytes += making.write(write, members, _Steps(progress, total, total // 2))
         write(tar.END)
     return CreatedPack(

@@ -18,6 +18,7 @@ from pydantic import Field
 from agentkv.packs.tar import MAX_MEMBER_BYTES, MAX_NAME
 from agentkv.records import NamedBlock, Record, Sha256
 from agentkv.router.base import NONE
+from agentkv.signing.keys import Signature
 from agentkv.store import format as formats
 from agentkv.store.format import Malformed, decode_record, encode_record
 
@@ -35,8 +36,6 @@ FOLDERS = {"manifests": ".json", "segments": ".seg", "sources": ".txt", "license
 _MEMBER = re.compile(r"([a-z]+)/([0-9a-f]{64})(\.[a-z]+)")
 _SEGMENT_OVERHEAD = formats.HEADER_BYTES + formats.TRAILER_BYTES
 R = TypeVar("R", bound=Record)
-
-PublicKey = Annotated[str, Field(pattern=r"^ed25519:[0-9a-f]{64}$")]
 
 
 class BadMember(Malformed):
@@ -85,14 +84,6 @@ class PackIndex(Record):
     members: tuple[Member, ...]
 
 
-class PackSignature(Record):
-    """``signature.json``: an Ed25519 signature over ``SIGNED_CONTEXT`` and the exact bytes of ``pack.json``."""
-
-    format: Literal[1] = 1
-    key: PublicKey
-    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-
-
 # --- sealed records -------------------------------------------------------------------------------
 
 
@@ -112,9 +103,9 @@ def decode_index(data: bytes, limits: PackLimits) -> PackIndex:
     return index
 
 
-def decode_signature(data: bytes) -> PackSignature:
+def decode_signature(data: bytes) -> Signature:
     """The record in ``signature.json``; whether the signature is right is not looked at."""
-    return decode_record(SIGNATURE_MAGIC, data, PackSignature)
+    return decode_record(SIGNATURE_MAGIC, data, Signature)
 
 
 # --- the validator of the index -------------------------------------------------------------------

@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentkv.errors import IncompatibleFingerprint, StoreError, UsageError
+from agentkv.errors import IncompatibleFingerprint, NameConflict, StoreError, UsageError
 from agentkv.packs.check import Contents, check
-from agentkv.packs.errors import NameConflict
 from agentkv.packs.format import folded
 from agentkv.packs.reader import Pack, Progress, open_pack
-from agentkv.packs.trust import Trust, Verdict
 from agentkv.records import Fingerprint, Import, Manifest, NamedBlock
+from agentkv.signing.trust import Trust, Verdict
 from agentkv.store.catalog import BlockStore
 from agentkv.store.gc import remove_unneeded
 

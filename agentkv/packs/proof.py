@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.engine.prompt import Message, PromptBuilder
-from agentkv.errors import AgentKVError, InexactBlock, InvalidState, UsageError
+from agentkv.errors import AgentKVError, ForgedBlock, InexactBlock, InvalidState, UsageError
 from agentkv.packs.check import Contents
-from agentkv.packs.errors import ForgedBlock
 from agentkv.packs.reader import Pack
 from agentkv.records import Exactness, Manifest, NamedBlock, SegmentRef
 from agentkv.store.catalog import BlockStore

@@ -16,17 +16,16 @@ from typing import BinaryIO
 
 import numpy as np
 
-from agentkv import fsio
-from agentkv.errors import UsageError
-from agentkv.forks import OwnedLock
-from agentkv.hashing import sha256
+from agentkv.errors import BadSignature, InvalidPack, UsageError
+from agentkv.io import fsio
+from agentkv.io.forks import OwnedLock
+from agentkv.io.hashing import sha256
 from agentkv.packs import format as formats
 from agentkv.packs import tar
-from agentkv.packs.errors import BadSignature, InvalidPack
-from agentkv.packs.format import INDEX, SIGNATURE, BadMember, Member, PackIndex, PackLimits, PackSignature
-from agentkv.packs.keys import is_signed
+from agentkv.packs.format import INDEX, SIGNATURE, SIGNED_CONTEXT, BadMember, Member, PackIndex, PackLimits
 from agentkv.packs.segment import decode_segment
 from agentkv.records import Manifest, SegmentRef
+from agentkv.signing.keys import Signature, is_signed
 from agentkv.store.codec import Bytes
 from agentkv.store.findings import other_kind_at
 from agentkv.store.format import Limits, Malformed, decode_manifest
@@ -92,10 +91,10 @@ class Pack:
         except Malformed as error:
             raise InvalidPack(self.path, str(error), member) from error
 
-    def _checked(self, index: bytes, signature: PackSignature | None) -> str | None:
+    def _checked(self, index: bytes, signature: Signature | None) -> str | None:
         if signature is None:
             return None
-        if not is_signed(index, signature):
+        if not is_signed(index, signature, SIGNED_CONTEXT):
             raise BadSignature(self.path, signature.key)
         return signature.key
 

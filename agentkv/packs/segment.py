@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 
 from agentkv.errors import UsageError
-from agentkv.fsio import Buffer
+from agentkv.io.fsio import Buffer
 from agentkv.records import SegmentRef
 from agentkv.store import codec as codecs
 from agentkv.store.codec import Bytes

@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agentkv import fsio
 from agentkv.errors import UsageError
+from agentkv.io import fsio
 
 Write = Callable[[fsio.Buffer], None]
 

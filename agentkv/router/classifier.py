@@ -23,13 +23,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agentkv.blocks import Blocks
-from agentkv.checkpoints import Checkpoints, NotKept
+from agentkv.blocks.blocks import Blocks
+from agentkv.blocks.checkpoints import Checkpoints, NotKept
+from agentkv.blocks.restoring import MENDS
 from agentkv.engine.base import Logits, Scored, State
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import InvalidState, NativeRefusal, StoreError
 from agentkv.notices import warn
-from agentkv.restoring import MENDS
 from agentkv.router.base import NONE, Candidate, Classification
 from agentkv.router.defaults import NARROWING, NARROWING_BY_MEANING, default_doubt, default_weights
 from agentkv.router.likeness import Library

@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from pydantic import ValidationError
 
-from agentkv import fsio
 from agentkv.errors import CorruptBlock
-from agentkv.hashing import canonical_json
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json
 from agentkv.records import Count, Record, Sha256
 from agentkv.router.base import Candidate
 from agentkv.router.classifier import ChannelClassifier

@@ -1,6 +1,6 @@
 """The decision log: every decision of every process, appended as one line of JSON, in files that rotate.
 
-Knows records; how lines are kept is ``store/lines.py``'s. A line is written after the decision was made and before
+Knows records; how lines are kept is ``io/lines.py``'s. A line is written after the decision was made and before
 anything is done about it. Refuses to stop a turn: a log that cannot be written counts what it lost.
 """
 
@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from agentkv.hashing import canonical_json, sha256, tagged_digest
+from agentkv.io.hashing import canonical_json, sha256, tagged_digest
+from agentkv.io.lines import LineLog, is_on
 from agentkv.records import Decision, Record, Sha256
 from agentkv.router.base import Candidate
-from agentkv.store.lines import LineLog, is_on
 
 CURRENT = "decisions.jsonl"
 SWITCH, DIGESTS = "AGENTKV_DECISION_LOG", "digests"
@@ -93,7 +93,7 @@ class DecisionLog:
         self._lines.append(canonical_json(line.model_dump(mode="json")))
 
     def rewrite(self, keep: Callable[[bytes], bool], *, dry_run: bool = False) -> int:
-        """Leave out lines, see :meth:`agentkv.store.lines.LineLog.rewrite`."""
+        """Leave out lines, see :meth:`agentkv.io.lines.LineLog.rewrite`."""
         return self._lines.rewrite(keep, dry_run=dry_run)
 
     def read(self) -> Iterator[LoggedDecision]:

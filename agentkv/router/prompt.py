@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import State
 from agentkv.engine.generate import check_window, generate
 from agentkv.engine.prompt import Message, PromptBuilder

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
+from agentkv.blocks.mismatch import in_words, incompatible, notice, others
 from agentkv.engine.embed import Embedder
-from agentkv.errors import StoreError, StoreReadError, UnknownBlock, UnknownSkill, UsageError
-from agentkv.mismatch import in_words, incompatible, notice, others
+from agentkv.errors import SkillsLeftOut, StoreError, StoreReadError, UnknownBlock, UnknownSkill, UsageError
 from agentkv.notices import warn
 from agentkv.records import Decision, Manifest, NamedBlock
 from agentkv.router.base import Candidate, Classifier
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.decision import Fallback, decide, given
-from agentkv.router.errors import SkillsLeftOut
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned, forget, learn, load, save
 from agentkv.router.log import DecisionLog

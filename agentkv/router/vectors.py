@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv import fsio
 from agentkv.engine.embed import Embedder
 from agentkv.engine.embed import Vectors as Rows
 from agentkv.errors import StoreError
-from agentkv.hashing import sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import sha256
 from agentkv.notices import warn
-from agentkv.store.learned import array_fault
+from agentkv.router.files import array_fault
 
 _LIMIT = 1 << 30
 

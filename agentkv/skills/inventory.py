@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from agentkv import fsio
 from agentkv.errors import InvalidManual, UsageError
+from agentkv.io import fsio
 from agentkv.skills.discovery import FILE_NAMES, Found, find_manuals, is_hidden, is_set_aside
 from agentkv.skills.manual import Manual, load_manual, taken_by, told_apart
 from agentkv.skills.resources import find_resources, is_reference

@@ -32,14 +32,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentkv.blocks import Blocks, Deposit
+from agentkv.blocks.blocks import Blocks, Deposit
+from agentkv.blocks.mismatch import in_words, others
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
-from agentkv.forks import OwnedLock
-from agentkv.mismatch import in_words, others
+from agentkv.io.forks import OwnedLock
+from agentkv.io.shared import Shared
 from agentkv.notices import warn
 from agentkv.records import NamedBlock
-from agentkv.shared import Shared
 from agentkv.skills.discovery import FILE_NAMES
 from agentkv.skills.evictions import Evictions
 from agentkv.skills.inventory import Inventory

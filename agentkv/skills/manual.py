@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentkv.errors import InvalidManual
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.skills import frontmatter
 from agentkv.skills.discovery import FILE_NAMES, NOTHING_THERE, Found, find_manuals, is_like_a_copy, manual_file
 from agentkv.skills.frontmatter import Frontmatter, Malformed, Violation, flat

@@ -22,10 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import InvalidManual, UsageError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.skills.manual import MAX_FILE_BYTES, Manual, decode_text
 from agentkv.skills.resources import is_reference
 from agentkv.skills.split import split, titles

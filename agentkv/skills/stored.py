@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentkv.errors import CorruptBlock, MissingSegment, StoreError, UnknownBlock
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import NamedBlock
 from agentkv.skills.manual import Manual
 from agentkv.store.catalog import BlockStore

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Self
 
 from agentkv.engine.base import Cancellation
 from agentkv.errors import Cancelled, StoreError
-from agentkv.forks import Owner
+from agentkv.io.forks import Owner
 from agentkv.skills.debounce import Debounce
 from agentkv.skills.inventory import place_of
 from agentkv.skills.report import Broken, SkillEvent

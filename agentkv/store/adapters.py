@@ -10,7 +10,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from agentkv import sqlitefiles
+from agentkv.io import sqlitefiles
 
 ADAPTERS = "adapters"
 DATABASE_SUFFIX = ".sqlite"

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentkv import fsio
 from agentkv.errors import StoreError, StoreReadError
-from agentkv.hashing import sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import sha256
 
 Found = tuple[Path, int, bool]
 """A path below a part's folder, its bytes, and whether it is one of the part's own."""

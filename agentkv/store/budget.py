@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentkv import fsio
 from agentkv.errors import StoreError, StoreFull
+from agentkv.io import fsio
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
 from agentkv.store.findings import tree_bytes

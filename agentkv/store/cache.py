@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agentkv.forks import OwnedLock
+from agentkv.io.forks import OwnedLock
 
 T = TypeVar("T")
 

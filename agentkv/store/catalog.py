@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from agentkv import sqlitefiles
 from agentkv.errors import (
     CorruptBlock,
     MissingSegment,
@@ -25,9 +24,10 @@ from agentkv.errors import (
     UnknownBlock,
     UsageError,
 )
+from agentkv.io import sqlitefiles
+from agentkv.io.shared import Shared
 from agentkv.notices import warn
 from agentkv.records import Ancestor, Manifest, ModelName, NamedBlock, SegmentRef, SelfTest
-from agentkv.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
 from agentkv.store import format as formats
@@ -45,7 +45,6 @@ from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
 from agentkv.store.repair import Repaired
 from agentkv.store.segments import FileSegmentStore, SegmentStore
-from agentkv.store.turnlog import TurnLog
 from agentkv.store.uses import USES, Uses
 from agentkv.store.workers import Workers
 
@@ -88,7 +87,7 @@ class BlockStore(Shared, Bounded, Marked):
     bounds ``cache``, which is the caller's to fill. ``budget_bytes`` bounds what is on disk, instead of the
     store's own setting; ``evicted`` lists what this object's deposits have made go for it, for the caller to
     tell and clear. ``segments`` is another home for segment bytes than the directory. ``turn_log``: whether
-    ``turns`` counts turns, without any text (None: unless ``AGENTKV_TURN_LOG`` is 0). What a crash of another
+    turns of this store are logged, without any text (None: unless ``AGENTKV_TURN_LOG`` is 0). What a crash of another
     process has left half-written is removed now, unless somebody else is at work here. Raises StoreUnusable,
     StoreFormatError, UsageError.
 
@@ -116,7 +115,7 @@ class BlockStore(Shared, Bounded, Marked):
         self.limits = Limits() if limits is None else limits
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
-        self.turns = TurnLog(self.root, turn_log)
+        self.turn_log = turn_log
         how: Any = {"codec": codec, "level": level, "verify": verify}
         files = FileSegmentStore(self.root / "segments", temporaries=self.root / TEMPORARIES, **how)
         self.segments: SegmentStore = files if segments is None else segments

@@ -11,6 +11,7 @@ tokens (``agentkv verify --prove`` repeats the proof), nor that what was sound a
 from __future__ import annotations
 
 import contextlib
+import functools
 import stat
 import threading
 import time
@@ -19,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError
+from agentkv.io import fsio
+from agentkv.io.lock import GATE, LOCK
 from agentkv.records import SegmentRef
-from agentkv.store import learned
 from agentkv.store.adapters import ADAPTERS, DATABASE_SUFFIX, fault
-from agentkv.store.annexes import ANNEXES, Annex
+from agentkv.store.annexes import ANNEXES, ROUTER_FILES, Annex
 from agentkv.store.deposit import distinct
 from agentkv.store.files import DECISIONS, ROUTER, SETTINGS, TURNS, StoreFiles
 from agentkv.store.findings import (
@@ -45,7 +46,6 @@ from agentkv.store.findings import (
 )
 from agentkv.store.gc import UNLOCKED_AGE_S, is_leftover, needless_ancestors
 from agentkv.store.listing import Entry, Listing
-from agentkv.store.lock import GATE, LOCK
 from agentkv.store.marker import MARKER, marker_fault
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import FileSegmentStore
@@ -301,7 +301,10 @@ class _Check:
         folders |= {files.ancestors.root, files.selftests.root, files.refused.root, files.models.root}
         parts: dict[Path, Callable[[Path], str | None]]
         parts = dict.fromkeys((files.root / DECISIONS, files.root / TURNS), lambda _: None)
-        parts |= {files.root / ROUTER: learned.fault, files.root / ADAPTERS: self._fault_of_adapter}
+        parts |= {
+            files.root / ROUTER: functools.partial(ROUTER_FILES.fault, files),
+            files.root / ADAPTERS: self._fault_of_adapter,
+        }
         for path, info in self._listing.entries(files.root):
             if path in parts and stat.S_ISDIR(info.st_mode):
                 self._of_parts(path, parts[path])

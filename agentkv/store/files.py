@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, UsageError
+from agentkv.io import fsio
+from agentkv.io.lock import StoreLock
 from agentkv.records import (
     Ancestor,
     Import,
@@ -24,7 +25,6 @@ from agentkv.records import (
 )
 from agentkv.store import format as formats
 from agentkv.store.format import Limits, Malformed, Summary
-from agentkv.store.lock import StoreLock
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import SegmentStore
 

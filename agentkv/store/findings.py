@@ -15,8 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError
+from agentkv.io import fsio
 from agentkv.records import Ancestor, Manifest, SegmentRef
 from agentkv.store import format as formats
 from agentkv.store.files import StoreFiles

@@ -17,7 +17,7 @@ from typing import TypeVar
 import orjson
 from pydantic import ValidationError
 
-from agentkv.hashing import block_id, canonical_json, sha256, tagged_digest
+from agentkv.io.hashing import block_id, canonical_json, sha256, tagged_digest
 from agentkv.records import (
     Ancestor,
     Import,

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkv import fsio
 from agentkv.errors import StoreError
+from agentkv.io import fsio
 from agentkv.store import format as formats
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed

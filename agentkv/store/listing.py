@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from agentkv import fsio
+from agentkv.io import fsio
 from agentkv.store.findings import Kind, other_kind, other_kind_at, tree_bytes
 from agentkv.store.format import is_digest
 

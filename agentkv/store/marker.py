@@ -11,12 +11,12 @@ import contextlib
 import itertools
 from pathlib import Path
 
-from agentkv import fsio
 from agentkv.errors import StoreFormatError, StoreReadError, StoreUnusable
+from agentkv.io import fsio
+from agentkv.io.lock import GATE, LOCK
 from agentkv.notices import warn
 from agentkv.store import format as formats
 from agentkv.store.format import KNOWN_FORMATS, decode_marker, encode_marker
-from agentkv.store.lock import GATE, LOCK
 
 MARKER = "agentkv-store.json"
 _MARKER_LIMIT = 4096

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from agentkv import fsio
 from agentkv.errors import CorruptBlock, StoreError
+from agentkv.io import fsio
 from agentkv.store.cache import StateCache
 from agentkv.store.format import Malformed, is_digest
 

@@ -18,12 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentkv import fsio
 from agentkv.errors import StoreError
+from agentkv.io import fsio
 from agentkv.records import Ancestor, Fingerprint, Manifest, NamedBlock, SegmentRef
-from agentkv.store import learned
 from agentkv.store.adapters import ADAPTERS, JOURNAL_SUFFIX, fault
-from agentkv.store.annexes import ANNEXES, Annex
+from agentkv.store.annexes import ANNEXES, ROUTER_FILES, Annex
 from agentkv.store.check import with_children
 from agentkv.store.files import ROUTER, SETTINGS, StoreFiles
 from agentkv.store.findings import (
@@ -297,7 +296,7 @@ class _Repair:
         found = []
         for path in sorted(path for path in self._damaged if path.parent == self._files.root / ROUTER):
             with contextlib.suppress(StoreError):
-                if learned.fault(path) is not None:
+                if ROUTER_FILES.fault(self._files, path) is not None:
                     found.append(path)
         return found
 

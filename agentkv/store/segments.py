@@ -17,10 +17,10 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from agentkv import fsio
 from agentkv.errors import CorruptBlock, UsageError
-from agentkv.forks import OwnedLock
-from agentkv.ram import available_memory
+from agentkv.io import fsio
+from agentkv.io.forks import OwnedLock
+from agentkv.io.ram import available_memory
 from agentkv.records import SegmentRef
 from agentkv.store import codec as codecs
 from agentkv.store.codec import Bytes, scratch

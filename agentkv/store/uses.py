@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentkv import sqlitefiles
-from agentkv.forks import RenewedLock
+from agentkv.io import sqlitefiles
+from agentkv.io.forks import RenewedLock
 
 USES = "agentkv-uses.sqlite"
 VERSION = 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from agentkv.forks import OwnedLock
+from agentkv.io.forks import OwnedLock
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from agentkv.engine.calls import BrokenCall
+from agentkv.engine.constrain.calls import BrokenCall
 from agentkv.engine.tools import CallForm, ToolCall
 from langchain_agentkv import tools
 from langchain_agentkv.fits import misfit

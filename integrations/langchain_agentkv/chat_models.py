@@ -33,8 +33,8 @@ from agentkv import AgentMemory
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import MAX_NEW
 from agentkv.errors import UsageError
-from agentkv.hashing import sha256, tagged_digest
-from agentkv.memory import Pick
+from agentkv.io.hashing import sha256, tagged_digest
+from agentkv.memory.memory import Pick
 from langchain_agentkv import settings
 from langchain_agentkv.answers import Answer
 from langchain_agentkv.blocks import traceable
@@ -84,7 +84,7 @@ class ChatAgentKV(BaseChatModel):
     that has its result already is not offered again: the model answers in words, or calls another tool. An answer that
     may hold calls is never empty; where the model says nothing, a text in square brackets says why.
 
-    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.shared.NotPicklable`.
+    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.io.shared.NotPicklable`.
 
     Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
     ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises

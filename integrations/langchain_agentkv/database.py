@@ -16,8 +16,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentkv import BlockStore, fsio, sqlitefiles
+from agentkv import BlockStore
 from agentkv.errors import CorruptDatabase, StoreFormatError, StoreFull, StoreReadError
+from agentkv.io import fsio, sqlitefiles
 from agentkv.store.adapters import ADAPTERS
 from agentkv.store.marker import require_marker
 

@@ -36,8 +36,8 @@ from langgraph.store.base import (
 
 from agentkv import BlockStore
 from agentkv.errors import StoreFull, StoreReadError, UsageError
+from agentkv.io.sqlitefiles import purge
 from agentkv.notices import warn
-from agentkv.sqlitefiles import purge
 from langchain_agentkv.byte_store import after_all
 from langchain_agentkv.database import Database, seal
 from langchain_agentkv.items import (

@@ -29,10 +29,10 @@ from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
 from agentkv.errors import UsageError
-from agentkv.forks import OwnedLock
-from agentkv.hashing import sha256
+from agentkv.io.forks import OwnedLock
+from agentkv.io.hashing import sha256
+from agentkv.io.shared import Shared
 from agentkv.records import Decision
-from agentkv.shared import Shared
 from agentkv.skills.report import SyncReport
 from langchain_agentkv.chat_models import ChatAgentKV
 from langchain_agentkv.manuals import holds_manual, manual_text, with_manual

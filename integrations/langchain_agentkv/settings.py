@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentkv.engine.base import Sampling
 from agentkv.errors import UsageError
-from agentkv.memory import Pick
+from agentkv.memory.memory import Pick
 from agentkv.records import Decision
 
 ALIASES = {"max_tokens": "max_new"}

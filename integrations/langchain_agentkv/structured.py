@@ -11,10 +11,10 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from langchain_core.exceptions import OutputParserException
-from langchain_core.language_models import LanguageModelInput
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
 from langchain_core.output_parsers.openai_tools import JsonOutputKeyToolsParser, PydanticToolsParser
@@ -24,15 +24,12 @@ from langchain_core.utils.json import parse_json_markdown
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel
 
-from agentkv.engine.unexpressed import unexpressed
+from agentkv.engine.constrain.unexpressed import unexpressed
 from agentkv.errors import UsageError
 from agentkv.notices import warn
 from langchain_agentkv.fits import at_the_end, fitting, there
 from langchain_agentkv.formats import unchecked
 from langchain_agentkv.tools import CHECKED
-
-if TYPE_CHECKING:
-    from langchain_agentkv.chat_models import ChatAgentKV
 
 Method = Literal["json_schema", "function_calling", "json_mode"]
 Schema = dict[str, Any] | type
@@ -40,9 +37,9 @@ Structured = Runnable[LanguageModelInput, dict[str, Any] | BaseModel]
 
 
 def structured(
-    model: ChatAgentKV, schema: Schema, *, include_raw: bool, method: str, settings: Mapping[str, Any]
+    model: BaseChatModel, schema: Schema, *, include_raw: bool, method: str, settings: Mapping[str, Any]
 ) -> Structured:
-    """See :meth:`ChatAgentKV.with_structured_output`. Raises UsageError for what is no schema and no method."""
+    """See ``ChatAgentKV.with_structured_output``. Raises UsageError for what is no schema and no method."""
     plain = _json_schema(schema)
     traced = {"kwargs": {"method": method}, "schema": schema}
     parser: Runnable[Any, Any]

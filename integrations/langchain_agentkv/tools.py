@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agentkv.engine.base import Engine
-from agentkv.engine.grammar import Wanted, grammar_for, no_calls
+from agentkv.engine.constrain.grammar import Wanted, grammar_for, no_calls
 from agentkv.engine.tools import CallForm
 from agentkv.errors import UsageError
 from langchain_agentkv.settings import CallSettings

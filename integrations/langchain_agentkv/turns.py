@@ -18,11 +18,11 @@ from langchain_core.runnables.config import run_in_executor
 
 from agentkv import AgentMemory
 from agentkv.engine.base import Cancellation
-from agentkv.engine.calls import BrokenCall, CallReader, Part
+from agentkv.engine.constrain.calls import BrokenCall, CallReader, Part
 from agentkv.engine.tools import ToolCall
 from agentkv.errors import Cancelled, WindowOverflow
-from agentkv.hashing import tagged_digest
-from agentkv.memory import Pick
+from agentkv.io.hashing import tagged_digest
+from agentkv.memory.memory import Pick
 from agentkv.notices import warn
 from agentkv.records import Decision, Timings, Turn
 from langchain_agentkv import tools

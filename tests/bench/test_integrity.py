@@ -17,7 +17,7 @@ from agentkv.bench.integrity.material import bytes_of, look
 from agentkv.bench.integrity.steps import Step, Watch, breaking, watched
 from agentkv.cli.bench import app
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Manifest
 from agentkv.store import deposit, gc
 from agentkv.store import format as formats

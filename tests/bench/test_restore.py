@@ -16,7 +16,7 @@ from agentkv.bench.scorers.restore import recommend
 from agentkv.bench.size import default_setting
 from agentkv.cli.bench.restore import _show as shown
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 
 TEXTS = ["The release train leaves on Tuesday.\n\nThe cutoff is on Monday."]
 

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from agentkv.bench import measured, report
-from agentkv.bench.errors import DifferentRuns, InvalidResult
 from agentkv.bench.results import Result, read, read_all, require_one_run
+from agentkv.errors import DifferentRuns, InvalidResult
 from agentkv.evidence import Item
 from agentkv.evidence.scoring import scorer
 from tests.conftest import REPOSITORY

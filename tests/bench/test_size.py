@@ -12,7 +12,7 @@ import pytest
 from agentkv import FakeEngine, Manifest
 from agentkv.bench import size
 from agentkv.bench.scorers import size as scored
-from agentkv.blocks import Blocks, Deposit
+from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.cli.bench.size import _show as shown
 from agentkv.engine.fake import LAYOUT
 from agentkv.errors import GuaranteeViolated, UsageError

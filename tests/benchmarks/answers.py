@@ -16,8 +16,8 @@ from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, RecordedRun
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
 from agentkv.skills.manual import Manual, load_manuals
 from agentkv.skills.questions import Route, load_routes
 from tests.benchmarks.recording import Recording

@@ -20,11 +20,11 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
-from agentkv.bench.errors import PackageUnavailable, WrongPackage
 from agentkv.errors import GuaranteeViolated
 from agentkv.evidence import code as source
-from agentkv.hashing import tagged_digest
+from agentkv.io import fsio
+from agentkv.io.hashing import tagged_digest
+from tests.benchmarks.errors import PackageUnavailable, WrongPackage
 
 HOLDS, FAILS, SKIPPED, BROKEN = "holds", "does not hold", "skipped", "broken"
 _RESULT_CODES = {0: HOLDS, GuaranteeViolated.exit_code: FAILS}

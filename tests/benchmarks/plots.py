@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.errors import InvalidResult, PlotsUnavailable
 from agentkv.bench.results import Result
+from agentkv.errors import InvalidResult
 from agentkv.notices import warn
+from tests.benchmarks.errors import PlotsUnavailable
 
 FORMATS = ("svg", "png")
 

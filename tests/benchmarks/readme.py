@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentkv import fsio
-from agentkv.bench.errors import InvalidResult
 from agentkv.bench.results import Result
+from agentkv.errors import InvalidResult
+from agentkv.io import fsio
 from tests.benchmarks.tables import TABLES, Table
 
 FOLDER = Path("tests/data/results")

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.evidence import Item, Ledger, RecordedRun, Run
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured
-from agentkv.engine import llama
+from agentkv.engine.llama import engine as llama
 from agentkv.evidence import Ledger
 from agentkv.evidence.scoring import score
 from tests.benchmarks import answers

@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from agentkv.bench.errors import PackageUnavailable
 from agentkv.evidence import code as source
 from tests.benchmarks import every
+from tests.benchmarks.errors import PackageUnavailable
 from tests.benchmarks.every import Job, Outcome
 
 PYTHON = (sys.executable, "-I", "-S")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentKVWarning
-from agentkv.bench.errors import InvalidResult, PlotsUnavailable
 from agentkv.bench.results import Result, read_all
+from agentkv.errors import InvalidResult
 from tests.benchmarks import plots
+from tests.benchmarks.errors import PlotsUnavailable
 from tests.benchmarks.readme import FOLDER
 from tests.conftest import REPOSITORY
 

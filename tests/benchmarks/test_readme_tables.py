@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentkv.bench.errors import InvalidResult
 from agentkv.bench.results import Result, read_all
+from agentkv.errors import InvalidResult
 from tests.benchmarks import readme, tables
 from tests.benchmarks.tables import base
 from tests.conftest import REPOSITORY

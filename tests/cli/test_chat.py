@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from agentkv import AgentMemory, FakeEngine
 from agentkv.cli import app, output
 from agentkv.errors import UsageError, WindowOverflow
+from agentkv.memory.threads import Thread
 from agentkv.notices import warn
-from agentkv.threads import Thread
 
 from .conftest import Run, error_of, record
 

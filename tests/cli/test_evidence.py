@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.engine import llama
 from agentkv.engine.fake import quote
+from agentkv.engine.llama import engine as llama
 from agentkv.evidence import Ledger
 from agentkv.evidence.appending import FILE
 from tests.benchmarks import answers

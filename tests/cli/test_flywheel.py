@@ -11,10 +11,9 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.cli import options
-from agentkv.errors import AgentKVError, UsageError
-from agentkv.flywheel.errors import InvalidTask, SandboxUnavailable, UnknownTask
-from agentkv.flywheel.sandbox.base import Level
-from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.errors import AgentKVError, InvalidTask, SandboxUnavailable, UnknownTask, UsageError
+from agentkv.sandbox.base import Level
+from agentkv.sandbox.sandbox import Sandbox
 
 from .conftest import Run, error_of, record
 

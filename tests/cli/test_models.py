@@ -13,10 +13,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from agentkv import models
 from agentkv.cli.models import app
-from agentkv.engine import models
-from agentkv.engine.models import fetch
 from agentkv.errors import ModelHashMismatch, PullFailed, UnknownModel
+from agentkv.models import fetch
 
 NAME = "tiny"
 MODEL = (

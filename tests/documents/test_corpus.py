@@ -17,6 +17,7 @@ import pytest
 
 from agentkv import AgentKVWarning, AgentMemory, BlockStore, Cancellation, Exactness, FakeEngine
 from agentkv.documents import Corpus, find, find_shelf, shelves
+from agentkv.documents import files as corpora
 from agentkv.documents.adding import Forecast
 from agentkv.documents.index import digest_of
 from agentkv.documents.readable import readable
@@ -31,8 +32,7 @@ from agentkv.errors import (
     UsageError,
     WindowOverflow,
 )
-from agentkv.hashing import canonical_json
-from agentkv.store import corpora
+from agentkv.io.hashing import canonical_json
 from agentkv.store.budget import stored_bytes
 from agentkv.store.format import Malformed, seal
 from tests.benchmarks.adding import ratios, seconds

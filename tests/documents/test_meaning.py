@@ -11,10 +11,10 @@ import pytest
 
 from agentkv import AgentMemory
 from agentkv.documents import Corpus, find
+from agentkv.documents.files import entries
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Vectors
 from agentkv.errors import Cancelled
-from agentkv.store.corpora import entries
 
 TOPICS = ("boat", "bread", "tax")
 NAMES = {"boat": "one", "bread": "two", "tax": "three"}

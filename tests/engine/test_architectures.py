@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from agentkv.bench.tiny import ARCHITECTURES, SLIDING, write_tiny, write_tiny_lora
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine
-from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.probe import first_difference, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import AgentKVError, IncompatibleFingerprint, InvalidState, ModelUnreadable, UsageError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Exactness
 from agentkv.store.catalog import BlockStore
 

@@ -15,9 +15,9 @@ from gguf import GGUFReader
 
 from agentkv import Embedder, FakeEmbedder, LlamaEmbedder
 from agentkv.engine.embed import open_embedder
-from agentkv.engine.models import sentence
-from agentkv.engine.models.gguf import gguf_check
 from agentkv.errors import EngineClosed, ModelUnreadable, UsageError
+from agentkv.models import sentence
+from agentkv.models.gguf import gguf_check
 
 WIDTH, HEADS, LAYERS, INNER, POSITIONS = 32, 2, 2, 64, 64
 PIECES = [

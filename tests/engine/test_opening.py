@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from agentkv import AgentKVWarning, AgentMemory, BlockStore, FakeEngine
-from agentkv.engine.errors import NoGpu
 from agentkv.engine.opening import choose, expected_fingerprint, from_environment, is_fake, open_engine
 from agentkv.engine.settings import EngineSettings
-from agentkv.errors import UsageError
+from agentkv.errors import NoGpu, UsageError
 from agentkv.records import EngineChoice
 from agentkv.store.files import SETTINGS
 
@@ -102,7 +101,7 @@ def test_a_gpu_setting_that_nothing_takes_is_refused() -> None:
 
 
 def test_the_real_engine_refuses_before_it_looks_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentkv.engine import llama
+    from agentkv.engine.llama import engine as llama
 
     monkeypatch.setattr(llama.llama_cpp, "llama_supports_gpu_offload", lambda: False)
     with pytest.raises(NoGpu):

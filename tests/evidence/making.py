@@ -10,7 +10,7 @@ import orjson
 from agentkv.evidence import Ledger
 from agentkv.evidence.appending import FILE, HEAD
 from agentkv.evidence.records import NOTHING, Anchor, SignedAnchor, sealed_entry
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 from agentkv.store.format import encode_record
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.errors import StoreFull, UsageError
+from agentkv.errors import LedgerDamaged, NotScorable, StoreFull, UnknownRun, UsageError
 from agentkv.evidence import Item, Ledger, Run, verify
 from agentkv.evidence.appending import FILE, HEAD
-from agentkv.evidence.errors import LedgerDamaged, NotScorable, UnknownRun
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import TokenCounts
 
 from .making import filled, lines, parsed, put

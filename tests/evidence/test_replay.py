@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from agentkv.errors import UsageError
+from agentkv.errors import InvalidPlan, MachineUnsuitable, PlanRefused, StepFailed, UsageError
 from agentkv.evidence import Ledger, anchors, machine, plan, replay, score, verify
 from agentkv.evidence import ledger as ledger_module
-from agentkv.evidence.errors import InvalidPlan, MachineUnsuitable, PlanRefused, StepFailed
 from agentkv.evidence.plan import Criterion, Draft, Plan, Step
 from agentkv.evidence.records import Item
 

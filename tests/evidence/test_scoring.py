@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from agentkv.errors import NotScorable, ScoreMismatch
 from agentkv.evidence import Item, Ledger, score, scorer
-from agentkv.evidence.errors import NotScorable, ScoreMismatch
 
 from .making import filled, forge_head, parsed, put, remade
 

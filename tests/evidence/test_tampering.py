@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentkv.errors import LedgerDamaged
 from agentkv.evidence import Ledger, anchors, verify
 from agentkv.evidence.appending import FILE, HEAD
-from agentkv.evidence.errors import LedgerDamaged
 from agentkv.packs import generate_key
 
 from .making import filled, forge_head, lines, parsed, put, remade

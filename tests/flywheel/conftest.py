@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentkv.flywheel.errors import SandboxUnavailable
-from agentkv.flywheel.sandbox.base import Level
-from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.errors import SandboxUnavailable
+from agentkv.sandbox.base import Level
+from agentkv.sandbox.sandbox import Sandbox
 
 
 @pytest.fixture(scope="session")

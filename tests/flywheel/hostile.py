@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import dedent
 
-from agentkv.flywheel.sandbox.base import Limits
 from agentkv.flywheel.solution import Verdict
+from agentkv.sandbox.base import Limits
 
 F, T, V = Verdict.FAILED, Verdict.TIMEOUT, Verdict.VERIFIED
 QUICK = Limits(wall_s=0.6, processes=8)

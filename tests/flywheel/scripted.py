@@ -10,10 +10,10 @@ from agentkv import AgentMemory, FakeEngine
 from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance, Solution
 from agentkv.flywheel.task import Task, Truth
 from agentkv.flywheel.verify import verify
+from agentkv.sandbox.sandbox import Sandbox
 
 CRATES = "A lorry carries 37 crates of 46 kg. How many kg is that?"
 BOXES = "A van carries 12 boxes of 31 kg each. How many kg does it carry?"

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
+from agentkv.errors import NotProven, UnknownTask
 from agentkv.flywheel.book import SolutionBook
-from agentkv.flywheel.errors import NotProven, UnknownTask
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
 from agentkv.flywheel.recurrence import Recurrence
-from agentkv.flywheel.sandbox.base import Limits
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Verdict
 from agentkv.flywheel.solvers import BestOfN
 from agentkv.flywheel.task import ByCallable, Calls, Case, Task, TextTruth, Truth
 from agentkv.flywheel.values import Tolerance
 from agentkv.flywheel.verify import verify
-from agentkv.memory import AgentMemory
+from agentkv.memory.memory import AgentMemory
+from agentkv.sandbox.base import Limits
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import CRATES, MULTIPLY, crates, fenced, filled, memory, solution
 from .test_loop import Helper, wheel

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from agentkv.flywheel.blocktext import block_text, other_values
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import slots_of
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import CRATES, MULTIPLY, crates, solution
 

@@ -10,12 +10,9 @@ from typing import Any
 import pytest
 
 from agentkv import BlockStore
-from agentkv.errors import CorruptBlock
+from agentkv.errors import CorruptBlock, NotProven, UnknownTask
 from agentkv.flywheel.book import SolutionBook
-from agentkv.flywheel.errors import NotProven, UnknownTask
 from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.sandbox.base import Isolation, Level, Policy
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import (
     CheckRun,
     ParameterUse,
@@ -29,6 +26,8 @@ from agentkv.flywheel.solution import (
 )
 from agentkv.flywheel.task import Task, Truth, task_id
 from agentkv.flywheel.verify import Verification, verify
+from agentkv.sandbox.base import Isolation, Level, Policy
+from agentkv.sandbox.sandbox import Sandbox
 
 TASK = task_id("Add the two.", {"a": 2, "b": 3})
 DIGEST = "0" * 64

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from agentkv import Cancellation
-from agentkv.errors import Cancelled, UsageError
+from agentkv.errors import Cancelled, EndpointFailed, UsageError
 from agentkv.flywheel.endpoint import Endpoint
-from agentkv.flywheel.errors import EndpointFailed
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.solvers import Tried
 

@@ -10,9 +10,9 @@ import pytest
 from agentkv.errors import UsageError
 from agentkv.flywheel.gate import Compared, Gate
 from agentkv.flywheel.procedure import ProcedureTrial, is_right
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solvers import BestOfN
 from agentkv.flywheel.task import Calls, Task, TextTruth, Truth
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import MULTIPLY, crates, fenced, memory
 

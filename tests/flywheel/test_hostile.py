@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.flywheel.sandbox.base import Level, Limits, Policy
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Verdict
 from agentkv.flywheel.task import Task, Truth
 from agentkv.flywheel.verify import Verification, verify
+from agentkv.sandbox.base import Level, Limits, Policy
+from agentkv.sandbox.sandbox import Sandbox
 from tests.flywheel.hostile import ESCAPES, FALSE_PASSES, FLOODS, HOSTILE, REMAIN, Hostile
 
 TASK = Task(id="add", prompt="Add the two.", parameters={"a": 2, "b": 3}, check=Truth(answer=5))
@@ -74,7 +74,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         tcp.listen()
         abstract.listen()
         # Every process of the run carries the token in its environment, so that none can be overlooked.
-        monkeypatch.setattr("agentkv.flywheel.sandbox.sandbox.secrets.token_hex", lambda _: f"mark-{token}")
+        monkeypatch.setattr("agentkv.sandbox.sandbox.secrets.token_hex", lambda _: f"mark-{token}")
         yield World(tmp_path, [tcp, abstract], token)
 
 

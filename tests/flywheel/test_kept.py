@@ -8,9 +8,9 @@ import pytest
 
 from agentkv import BlockStore
 from agentkv.errors import CorruptBlock
+from agentkv.flywheel.files import entries
 from agentkv.flywheel.kept import Kept, KeptTasks
 from agentkv.store.check import check
-from agentkv.store.solutions import entries
 
 from .scripted import crates
 

@@ -13,12 +13,12 @@ from agentkv.evidence import Ledger, score
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.scores import LEARN, learned
 from agentkv.flywheel.solution import Program, Provenance, Verdict
 from agentkv.flywheel.solvers import Attempt, BestOfN, SelfRepair, Tried
 from agentkv.flywheel.task import Task
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import BOXES, MULTIPLY, crates, fenced, memory
 

@@ -10,9 +10,9 @@ import pytest
 from agentkv.errors import UsageError
 from agentkv.flywheel.gate import Gate, Judged
 from agentkv.flywheel.margin import MarginGate, margin, say
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solvers import BestOfN
 from agentkv.flywheel.task import Calls, Case, Task, TextTruth
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import MULTIPLY, crates, fenced, memory
 

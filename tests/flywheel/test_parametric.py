@@ -8,10 +8,10 @@ import pytest
 
 from agentkv.flywheel.parametric import examine, perturbed
 from agentkv.flywheel.program import look
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.values import same
+from agentkv.sandbox.sandbox import Sandbox
 
 PROMPT = "A train of 12 cars at 1,250 kg each, 3.5 t more and a 48 m bridge on 2025-03-09: how heavy?"
 

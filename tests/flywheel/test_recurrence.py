@@ -8,9 +8,9 @@ from agentkv.flywheel.checks import Judging
 from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.recurrence import Recurrence
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Verdict
 from agentkv.flywheel.task import ByCallable, Task, Truth
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import CRATES, MULTIPLY, crates, filled, memory, solution
 

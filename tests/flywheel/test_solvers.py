@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.flywheel.errors import InvalidTask
+from agentkv.errors import InvalidTask
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance, Text
 from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, SelfRepair, Tried
 from agentkv.flywheel.source import candidate_in, program_in, said_in
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import CRATES, MULTIPLY, crates, fenced, memory
 

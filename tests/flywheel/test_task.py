@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentkv.flywheel.errors import InvalidTask
+from agentkv.errors import InvalidTask
 from agentkv.flywheel.task import Calls, Task, Truth, normalised, read_tasks, task_id
 
 SAME = [

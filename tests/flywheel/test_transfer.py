@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentkv.flywheel.library import PREFIX, SolutionLibrary
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Verdict
 from agentkv.flywheel.task import Task, Truth
 from agentkv.flywheel.transfer import Transfer, Way
+from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import BOXES, crates, fenced, filled, memory
 

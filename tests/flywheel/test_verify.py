@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agentkv.flywheel.sandbox.base import Level, Limits, Policy
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Text, Verdict
 from agentkv.flywheel.task import ByCallable, Calls, Case, Check, Task, TextTruth, Truth
 from agentkv.flywheel.verify import verify
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
+from agentkv.sandbox.base import Level, Limits, Policy
+from agentkv.sandbox.sandbox import Sandbox
 
 ADD = Program(source="def solve(a, b):\n    return a + b\n")
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

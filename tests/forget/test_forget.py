@@ -16,16 +16,17 @@ from langchain_agentkv import AgentKVCache, AgentKVStore
 from langchain_core.outputs import Generation
 
 from agentkv import AgentMemory, BlockStore, FakeEngine
+from agentkv.blocks.turnlog import TurnLog
 from agentkv.documents import Corpus
 from agentkv.engine.prompt import Message
 from agentkv.errors import UsageError
 from agentkv.evidence import Ledger
 from agentkv.forget import Selection, forget
 from agentkv.forget.words import Words
+from agentkv.memory.threadlog import REDACTED
 from agentkv.records import Import
 from agentkv.router.evaluate import Labelled
 from agentkv.router.log import DecisionLog
-from agentkv.store.threadlog import REDACTED
 
 SECRET = "Zoë Quartz-Ibsen"
 PLAIN = "The shop opens at nine and closes at five."
@@ -169,7 +170,7 @@ def test_what_is_older_goes_and_what_is_newer_stays(root: Path) -> None:
     with BlockStore(root) as store:
         forget(store, Selection(before=datetime.now(UTC)))
         assert list(memory.decisions.read()) == []
-        assert list(store.turns.read()) == []
+        assert list(TurnLog(store.root).read()) == []
         assert AgentKVStore(root).search(("memories",)) == []
     assert {p.split("/")[0] for p in readable(root)} <= {"texts", "names", "documents", "router"}
 

@@ -23,8 +23,8 @@ from langchain_core.runnables import ConfigurableField, RunnablePassthrough
 from agentkv import AgentKVWarning, AgentMemory
 from agentkv.engine.prompt import Message
 from agentkv.errors import UnknownSkill, UsageError, WindowOverflow
-from agentkv.memory import Pick
-from agentkv.shared import NotPicklable
+from agentkv.io.shared import NotPicklable
+from agentkv.memory.memory import Pick
 from tests.integrations.chatting import digest
 
 # --- an answer ------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.errors import UsageError
+from agentkv.io.shared import NotPicklable
 from agentkv.notices import AgentKVWarning
 from agentkv.router.base import Classification
-from agentkv.shared import NotPicklable
 
 
 class Echo:

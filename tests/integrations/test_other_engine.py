@@ -12,8 +12,8 @@ from langchain_core.messages import AIMessage
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.engine.settings import EngineSettings
+from agentkv.errors import SkillsLeftOut
 from agentkv.records import EngineChoice
-from agentkv.router.errors import SkillsLeftOut
 
 QUESTION = "How long are returns accepted?"
 FIELD = "flash_attention = False, here True"

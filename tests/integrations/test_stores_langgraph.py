@@ -29,7 +29,7 @@ from langgraph.store.sqlite import SqliteStore
 
 from agentkv import BlockStore
 from agentkv.errors import CorruptDatabase, UsageError
-from tests.test_forks import in_child
+from tests.io.test_forks import in_child
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ import orjson
 import zstandard
 
 from agentkv.errors import AgentKVError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.packs import PackLimits, Trust, check, create_pack, import_pack
 from agentkv.packs.format import SIGNATURE_MAGIC, decode_signature
 from agentkv.packs.reader import Pack
 from agentkv.packs.segment import decode_segment, encode_segment
-from agentkv.packs.trust import TrustedKey, TrustRecord
 from agentkv.records import SegmentRef
+from agentkv.signing.trust import TrustedKey, TrustRecord
 from agentkv.store import format as formats
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import Limits, Malformed, decode_record, encode_record

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.packs import SigningKey, create_pack, tar
 from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
 from agentkv.records import Manifest, NamedBlock

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from agentkv.errors import AgentKVError, UsageError
-from agentkv.hashing import canonical_json, sha256
+from agentkv.errors import AgentKVError, BadSignature, InvalidPack, UsageError
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.packs import PackLimits, Trust, admit, check, import_pack, open_pack, store_pack
-from agentkv.packs.errors import BadSignature, InvalidPack
 from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import seal
@@ -294,7 +293,7 @@ def test_frames_that_are_not_exactly_one(pack: Path, refused: Callable[..., Any]
 BOMB = """
 import resource, sys
 from pathlib import Path
-from agentkv.packs.errors import InvalidPack
+from agentkv.errors import InvalidPack
 from agentkv.packs import Trust, import_pack
 from agentkv.store.catalog import BlockStore
 trust = Trust(Path(sys.argv[1]) / "t")

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.errors import IncompatibleFingerprint, OverBudget, StoreError, UsageError
+from agentkv.errors import IncompatibleFingerprint, NameConflict, OverBudget, StoreError, UntrustedPack, UsageError
 from agentkv.packs import Trust, admit, create_pack, import_pack, open_pack, sources_of
-from agentkv.packs.errors import NameConflict, UntrustedPack
 from agentkv.packs.importing import plan_sources
 from agentkv.store.catalog import BlockStore
 from tests.store.blocks import FINGERPRINT, block, contents, named, temporaries

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import State
-from agentkv.errors import InexactBlock
-from agentkv.hashing import sha256
+from agentkv.errors import ForgedBlock, InexactBlock
+from agentkv.io.hashing import sha256
 from agentkv.packs import (
     Contents,
     Pack,
@@ -25,7 +25,6 @@ from agentkv.packs import (
     open_pack,
     prove_pack,
 )
-from agentkv.packs.errors import ForgedBlock
 from agentkv.records import Import
 from agentkv.store.catalog import BlockStore
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.fake import FakeEngine
 from agentkv.router.base import NONE, Classifier
 from agentkv.router.decision import decide

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.errors import CorruptBlock, UsageError
 from agentkv.notices import AgentKVWarning
 from agentkv.router.base import NONE, Candidate

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.embed import FakeEmbedder
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import PromptBuilder

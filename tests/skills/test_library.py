@@ -13,7 +13,7 @@ import pytest
 import agentkv.skills.library
 from agentkv import AgentMemory, BlockStore, Cancellation, FakeEngine
 from agentkv.errors import Cancelled, InexactBlock, StoreFull, StoreReadError, UsageError, WindowOverflow
-from agentkv.memory import Within
+from agentkv.memory.memory import Within
 from agentkv.notices import AgentKVWarning
 from agentkv.records import NamedBlock, SegmentRef
 from agentkv.router.base import NONE

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agentkv.hashing import block_id, sha256
+from agentkv.io.hashing import block_id, sha256
 from agentkv.records import (
     Exactness,
     Fingerprint,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentkv.errors import OverBudget, UsageError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Manifest
 from agentkv.store.budget import stored_bytes

@@ -24,7 +24,7 @@ from agentkv.errors import (
     UnknownBlock,
     UsageError,
 )
-from agentkv.hashing import block_id
+from agentkv.io.hashing import block_id
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Fingerprint, Manifest, NamedBlock, SegmentRef
 from agentkv.store import cache, catalog

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agentkv.errors import StoreReadError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Import, Manifest
 from agentkv.store.catalog import BlockStore
 from agentkv.store.check import check
@@ -376,7 +376,7 @@ def test_a_read_that_fails_half_way_is_unreadable(store: BlockStore, monkeypatch
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("agentkv.fsio.read_fully", refuse)
+        patch.setattr("agentkv.io.fsio.read_fully", refuse)
         report = check(store.files)
     assert {finding.kind for finding in report.findings} == {Kind.UNREADABLE}
     assert repair(store.files, report).moved == ()
@@ -522,7 +522,7 @@ def test_a_collector_does_not_wait_for_a_whole_check(store: BlockStore) -> None:
 def test_repair_waits_for_readers(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
     flip(segment(store, OTHER[0]))
     report = check(store.files)
-    monkeypatch.setattr("agentkv.store.lock.WAIT_S", 0.05)
+    monkeypatch.setattr("agentkv.io.lock.WAIT_S", 0.05)
     other = BlockStore(store.root)
     with other.files.lock.shared():
         before = everything(store.root)

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentkv import fsio
 from agentkv.errors import StoreReadError, UnknownBlock, UsageError
+from agentkv.io import fsio
+from agentkv.io import lock as locks
+from agentkv.io.lock import StoreLock
 from agentkv.records import SegmentRef
-from agentkv.store import lock as locks
 from agentkv.store.catalog import BlockStore
-from agentkv.store.lock import StoreLock
 from tests.store.blocks import block, contents, named, temporaries
 
 REPOSITORY = Path(__file__).resolve().parents[2]

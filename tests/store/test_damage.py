@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentkv.errors import CorruptBlock, StoreError
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import (

@@ -19,7 +19,7 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.errors import StoreError, StoreFull, StoreReadError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.store.catalog import BlockStore
 from agentkv.store.deposit import write_name
 from agentkv.store.format import Limits, encode_name

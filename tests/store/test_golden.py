@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
+from agentkv.memory.threadlog import ThreadLog
 from agentkv.records import (
     Ancestor,
     EngineChoice,
@@ -54,7 +55,6 @@ from agentkv.store.format import (
     thread_key,
 )
 from agentkv.store.segments import FileSegmentStore
-from agentkv.store.threadlog import ThreadLog
 
 GOLDEN_MARKER = b'{"format":1}\n'
 

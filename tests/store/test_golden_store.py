@@ -15,7 +15,7 @@ from agentkv import FakeEngine
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import State
 from agentkv.errors import StoreFormatError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Import, Manifest
 from agentkv.store.catalog import BlockStore
 from agentkv.store.check import check

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from agentkv.errors import CorruptBlock, StoreError, StoreReadError, UsageError
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import SegmentRef
 from agentkv.store import segments
 from agentkv.store.codec import Bytes

@@ -19,9 +19,9 @@ from agentkv.errors import CorruptThread
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Import
 from agentkv.router.evaluate import Labelled
+from agentkv.router.files import array_fault
 from agentkv.router.vectors import Vectors
 from agentkv.store.catalog import BlockStore
-from agentkv.store.learned import array_fault
 
 ASKED = "For how many days are returns accepted?"
 TEXTS = {

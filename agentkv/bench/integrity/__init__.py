@@ -20,7 +20,7 @@ from agentkv.bench import measured
 from agentkv.bench.integrity import concurrency, corruption, faults, power
 from agentkv.bench.integrity.material import without_syncs
 from agentkv.bench.report import origin
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 
 PARTS = ("faults", "power", "concurrency", "corruption")
 _RAM = Path("/dev/shm")

@@ -18,13 +18,13 @@ from typing import Any
 from agentkv.bench.integrity.material import bytes_of, files_of, needed
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import say
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UnknownBlock
-from agentkv.hashing import block_id, sha256
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import block_id, sha256
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Exactness, Manifest
 from agentkv.store.catalog import BlockStore
 from agentkv.store.check import check as check_store

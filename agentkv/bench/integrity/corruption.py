@@ -29,8 +29,8 @@ from agentkv.errors import (
     StoreFormatError,
     StoreUnusable,
 )
-from agentkv.hashing import sha256
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import sha256
+from agentkv.memory.memory import AgentMemory
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Import
 from agentkv.store.catalog import BlockStore

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkv.errors import AgentKVError, CorruptBlock
-from agentkv.hashing import block_id, sha256
+from agentkv.io.hashing import block_id, sha256
+from agentkv.io.lock import GATE, LOCK
 from agentkv.records import Exactness, Fingerprint, Manifest, NamedBlock, Planes, Section, SegmentRef, StateLayout
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import TURNS
-from agentkv.store.lock import GATE, LOCK
 from agentkv.store.marker import MARKER
 from agentkv.store.uses import USES
 

@@ -23,8 +23,8 @@ from agentkv.bench.integrity.steps import Call, Step, Watch, watched
 from agentkv.bench.report import say
 from agentkv.bench.scorers import integrity as scored
 from agentkv.errors import GuaranteeViolated, StoreError
+from agentkv.io.lock import GATE, LOCK
 from agentkv.store.catalog import BlockStore
-from agentkv.store.lock import GATE, LOCK
 from agentkv.store.uses import USES
 
 _ALL_SUBSETS_OF = 7

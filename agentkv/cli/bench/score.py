@@ -19,7 +19,7 @@ def score(
     """Compute every figure of result files anew and compare. Exit code 103 if one differs."""
     from agentkv.bench.measured import rescore
     from agentkv.bench.results import read
-    from agentkv.evidence.errors import ScoreMismatch
+    from agentkv.errors import ScoreMismatch
 
     rows: list[dict[str, Any]] = []
     failures: list[AgentKVError] = []

@@ -164,7 +164,7 @@ def _work(
 
 def _agreed(cost: str) -> None:
     """Have the user agree, where a terminal can ask one. Raises ReadingNotConfirmed."""
-    from agentkv.documents.errors import ReadingNotConfirmed
+    from agentkv.errors import ReadingNotConfirmed
 
     question = f"Reading every window now would take {cost}. Go on?"
     if not (_is_terminal() and typer.confirm(question, default=False, err=True)):

@@ -12,9 +12,9 @@ import typer
 from agentkv.cli import options
 
 if TYPE_CHECKING:
+    from agentkv.blocks.mismatch import Fields
     from agentkv.documents import Hit, Shelf
     from agentkv.documents.records import CorpusRecord
-    from agentkv.mismatch import Fields
     from agentkv.store.catalog import BlockStore
 
 DEFAULT = "documents"
@@ -54,7 +54,7 @@ def _meant(store: BlockStore, corpus: str, model: str | None) -> tuple[str | Non
 
 def name_of_model(model: str) -> str:
     """What a corpus's record calls the model that is opened so: of a file its name without the ending."""
-    from agentkv.mismatch import is_openable
+    from agentkv.blocks.mismatch import is_openable
 
     return model if is_openable(model) else Path(model).stem
 

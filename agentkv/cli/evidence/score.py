@@ -13,8 +13,8 @@ from agentkv.errors import AgentKVError
 def score(run: common.RunId, ledger: common.LedgerFolder = None, as_json: options.Json = False) -> None:
     """Compute a run's scores anew and compare them with those reported. Exit code 103 if they differ."""
     from agentkv.bench.measured import load_scorers
+    from agentkv.errors import ScoreMismatch
     from agentkv.evidence import score as compute
-    from agentkv.evidence.errors import ScoreMismatch
 
     load_scorers()
     opened = common.open_ledger(ledger)

@@ -25,9 +25,9 @@ def verify(
 
     Without --anchor, someone who can write to the folder and re-makes the whole ledger is not found out.
     """
+    from agentkv.errors import LedgerDamaged
     from agentkv.evidence import verify as check
     from agentkv.evidence.anchors import kept_anchors, require_signed
-    from agentkv.evidence.errors import LedgerDamaged
     from agentkv.packs import parse_public_key
 
     opened = common.open_ledger(ledger)

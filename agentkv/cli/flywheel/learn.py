@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentkv.evidence import Ledger, RecordedRun, Run
     from agentkv.flywheel.loop import Learned
     from agentkv.flywheel.solvers import Solver
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
 
 KIND = "flywheel learn"
 KEY = "AGENTKV_TEACHER_KEY"
@@ -144,7 +144,7 @@ def learn(
 def _run(ledger: Ledger, memory: AgentMemory, known: dict[str, Any], fresh: bool) -> tuple[Run, dict[str, Any]]:
     """The run that is recorded into, and the outcomes that it has already, by the task's id."""
     from agentkv.flywheel import scores  # noqa: F401 - registers the scorer
-    from agentkv.hashing import file_sha256
+    from agentkv.io.hashing import file_sha256
 
     known["inputs"] = {name: file_sha256(path) for name, path in known["inputs"].items()}
     known["inputs"]["model"] = memory.engine.info.sha256

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation
     from agentkv.evidence import Ledger
     from agentkv.flywheel.task import Task
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
 
 KIND = "flywheel procedure"
 

@@ -37,7 +37,7 @@ def retire(
 
 def _named(tasks: KeptTasks, wanted: str) -> Kept:
     """The one kept task that is called so. Raises UnknownTask, UsageError for several."""
-    from agentkv.flywheel.errors import UnknownTask
+    from agentkv.errors import UnknownTask
 
     known = list(tasks.all())
     found = [kept for kept in known if kept.task.id == wanted]

@@ -163,7 +163,7 @@ def policy(
 ) -> None:
     """Show or set what happens to packs that no trusted key has signed."""
     from agentkv.packs import Trust
-    from agentkv.packs.trust import POLICIES
+    from agentkv.signing.trust import POLICIES
 
     keys = Trust()
     if value is not None:

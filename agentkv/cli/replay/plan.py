@@ -55,7 +55,7 @@ def plan(
 
 def _sha256(model: str) -> str:
     """The SHA-256 that the catalogue says, so that no file is needed to plan; of a file, its own."""
-    from agentkv.engine.models import CATALOGUE, resolve
+    from agentkv.models import CATALOGUE, resolve
 
     if model in CATALOGUE:
         return CATALOGUE[model].sha256

@@ -57,7 +57,7 @@ def verify(
 
 def failed(plan: str, verdicts: Sequence[RunVerdict]) -> list[AgentKVError]:
     """ReplayFailed, unless every run is whole and met every criterion."""
-    from agentkv.evidence.errors import ReplayFailed
+    from agentkv.errors import ReplayFailed
 
     reasons = [text for verdict in verdicts for text in verdict.failures]
     reasons += [f"run {verdict.run} is {verdict.status}" for verdict in verdicts if verdict.status != "finished"]

@@ -16,7 +16,7 @@ from agentkv.cli.progress import shown, steps_bar
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.router.base import Candidate, Classifier
     from agentkv.router.evaluate import Labelled
 
@@ -52,7 +52,7 @@ def evaluate(
     """Route labelled questions: accuracy, abstention, calibration and cost, by size of the library."""
     from agentkv.bench import measured, scores
     from agentkv.bench.report import now, origin, save
-    from agentkv.hashing import sha256
+    from agentkv.io.hashing import sha256
     from agentkv.router import evaluate as evaluation
     from agentkv.router.evaluate import Labelled
     from agentkv.router.learn import apart

@@ -12,7 +12,7 @@ from agentkv.cli.output import count, finish, one_line, say, table
 from agentkv.cli.progress import steps_bar
 
 if TYPE_CHECKING:
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.router.log import LoggedDecision
 
 

@@ -12,7 +12,7 @@ from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
     from agentkv.errors import AgentKVError
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.skills.library import SkillLibrary
     from agentkv.skills.report import Broken
 

@@ -29,7 +29,7 @@ from agentkv.cli.skills.common import AllowInexact, Folders, MaxTokens, Referenc
 from agentkv.errors import Interrupted, OverBudget
 
 if TYPE_CHECKING:
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.skills.forecast import Forecast
     from agentkv.skills.library import SkillLibrary
     from agentkv.skills.report import Plan, SkillEvent, SyncReport
@@ -109,7 +109,7 @@ def _store_or_none(store: Path | None) -> Iterator[Path | None]:
 
 def _forecast(library: SkillLibrary, memory: AgentMemory, *, retire: bool) -> tuple[Plan, Forecast | None]:
     """The plan of a sync, and what it takes by a measurement in a store that is thrown away."""
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.skills.forecast import forecast
     from agentkv.store.catalog import BlockStore
 

@@ -19,8 +19,8 @@ from agentkv.errors import AgentKVError, InvalidManual, StoreError
 from agentkv.notices import warn
 
 if TYPE_CHECKING:
+    from agentkv.blocks.mismatch import Fields
     from agentkv.cli.differing import Expected
-    from agentkv.mismatch import Fields
     from agentkv.records import NamedBlock
     from agentkv.skills.manual import Manual
     from agentkv.store.catalog import BlockStore

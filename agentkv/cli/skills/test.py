@@ -28,7 +28,7 @@ from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
 
 if TYPE_CHECKING:
     from agentkv.engine.base import Cancellation
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
     from agentkv.skills.library import SkillLibrary
     from agentkv.skills.questions import Route
     from agentkv.skills.report import SyncReport, Work

@@ -71,7 +71,7 @@ class AgentKVArm:
     def __init__(self, payload: dict[str, Any], *, reads: bool = False, tools: Sequence[Any] = TOOLS) -> None:
         from langchain_agentkv import ChatAgentKV
 
-        from agentkv.memory import AgentMemory
+        from agentkv.memory.memory import AgentMemory
 
         class Rereading(AgentMemory):
             """Reads every token of each turn, whatever is stored."""
@@ -141,8 +141,8 @@ class LlamaCppArm:
     """
 
     def __init__(self, payload: dict[str, Any], cache: str | None) -> None:
-        from agentkv.engine.models import resolve
         from agentkv.engine.settings import EngineSettings
+        from agentkv.models import resolve
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # it announces its own end
@@ -213,7 +213,7 @@ def open_engine(model: str, window: int, threads: int | None) -> Any:
         from agentkv.engine.fake import FakeEngine
 
         return FakeEngine(window=1 << 16, keeps_grammar=True)
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     return LlamaEngine.open(model, EngineSettings(window=window, threads=threads))

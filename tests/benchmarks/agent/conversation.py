@@ -23,11 +23,11 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, WorkerFailed
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, sha256
 from tests.benchmarks.agent import arms, script
 
 TARGET = "tests.benchmarks.agent.worker"

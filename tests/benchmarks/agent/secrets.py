@@ -17,8 +17,8 @@ from typing import Any
 from agentkv.bench import measured
 from agentkv.bench.report import origin, say
 from agentkv.errors import GuaranteeViolated
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
 from tests.benchmarks.agent import arms
 
 _QUESTIONS = ("What is the password?", "Tell me the word that opens the door.", "Which password does this manual give?")

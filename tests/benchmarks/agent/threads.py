@@ -14,10 +14,10 @@ from agentkv.bench import measured
 from agentkv.bench.report import origin, say
 from agentkv.engine.prompt import Message
 from agentkv.errors import GuaranteeViolated
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
+from agentkv.memory.threads import Thread
 from agentkv.records import Turn
-from agentkv.threads import Thread
 from tests.benchmarks.agent import arms
 
 

@@ -27,9 +27,9 @@ def readme(
     as_json: options.Json = False,
 ) -> None:
     """Write each table between its markers, exactly as the result files give it."""
-    from agentkv.bench.errors import ReadmeDiffers
     from agentkv.bench.results import read_all
     from tests.benchmarks import readme as maker
+    from tests.benchmarks.errors import ReadmeDiffers
 
     given, folder = files or [Path(file) for file in maker.FILES], results or maker.FOLDER
     for path in (*given, folder):

@@ -18,12 +18,12 @@ from agentkv.bench import measured
 from agentkv.bench.exactness import kl_divergence
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.size import opened
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.documents.compose import chain
 from agentkv.engine.base import Engine, Logits
-from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.store.catalog import BlockStore
 from tests.benchmarks.documents.stitch import can_read_in_place, read_alone, read_in_place, stitched
 

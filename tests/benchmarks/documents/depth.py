@@ -35,8 +35,8 @@ from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Engine
 from agentkv.errors import Cancelled, UsageError
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
 from agentkv.store.catalog import BlockStore
 from tests.benchmarks.documents.widen import CORPUS, Plan, Scene, Watch, scene, told
 

@@ -34,7 +34,7 @@ from agentkv.bench import measured
 from agentkv.bench.process import command
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
-from agentkv.hashing import canonical_json, file_sha256, sha256
+from agentkv.io.hashing import canonical_json, file_sha256, sha256
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import TEMPORARIES, TURNS
 from agentkv.store.uses import USES
@@ -204,7 +204,7 @@ def deposit(payload: dict[str, Any]) -> dict[str, Any]:
     """Deposit the folder's documents, or go on with it."""
     from agentkv.documents import Corpus
     from agentkv.engine.fake import FakeEngine
-    from agentkv.memory import AgentMemory
+    from agentkv.memory.memory import AgentMemory
 
     home, window = Path(payload["folder"]), payload["window"]
     wide = window + 512

@@ -28,7 +28,7 @@ from agentkv.documents.locate import Hit
 from agentkv.documents.records import document_key
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.errors import Cancelled, GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json
+from agentkv.io.hashing import canonical_json
 from tests.benchmarks.documents.planting import Needle
 from tests.benchmarks.documents.widen import Plan, Scene, Watch, scene, told
 

@@ -27,7 +27,6 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.documents import Corpus
@@ -41,8 +40,9 @@ from agentkv.engine.base import Engine
 from agentkv.engine.embed import Embedder, opened_embedder
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json, sha256
-from agentkv.memory import AgentMemory
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, sha256
+from agentkv.memory.memory import AgentMemory
 from tests.benchmarks.documents import recipe
 
 FILE = Path(__file__).parents[1] / "data" / "documents" / "questions.jsonl"

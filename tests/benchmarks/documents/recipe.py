@@ -22,11 +22,11 @@ from pathlib import Path
 
 import orjson
 
-from agentkv import fsio
-from agentkv.bench.errors import PackageUnavailable, WrongPackage
 from agentkv.documents.gather import gather
 from agentkv.errors import UsageError
-from agentkv.hashing import canonical_json, file_sha256, sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, file_sha256, sha256
+from tests.benchmarks.errors import PackageUnavailable, WrongPackage
 
 OnStep = Callable[[str], None]
 """Called with a line about what is being done."""

@@ -22,14 +22,14 @@ from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.restore import SETTLE_S, evict
 from agentkv.bench.size import opened, shuffled
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.documents import Corpus
 from agentkv.documents.adding import Plan
 from agentkv.engine.base import Engine, Logits
 from agentkv.engine.prompt import Prompt
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json, sha256
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json, sha256
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
 from agentkv.bench.report import now
 from agentkv.engine.base import Cancellation, Engine, Logits
 from agentkv.errors import UsageError
+from agentkv.io import fsio
 
 FOLDER = "sittings"
 _KEEP_S = 30.0

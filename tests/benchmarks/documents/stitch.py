@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
-from agentkv.engine.llama import LlamaEngine
+from agentkv.engine.llama.engine import LlamaEngine
 
 
 def stitched(first: State, second: State) -> State:

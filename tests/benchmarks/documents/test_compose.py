@@ -69,7 +69,7 @@ def test_too_little_text() -> None:
 
 @pytest.mark.model
 def test_stitching_differs_also_where_the_keys_are_right() -> None:
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     with LlamaEngine.open("smollm2-135m", EngineSettings(window=512)) as engine:

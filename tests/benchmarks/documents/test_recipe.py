@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.bench.errors import PackageUnavailable, WrongPackage
 from agentkv.errors import UsageError
-from agentkv.hashing import file_sha256
+from agentkv.io.hashing import file_sha256
 from tests.benchmarks.documents import recipe
+from tests.benchmarks.errors import PackageUnavailable, WrongPackage
 
 ROOT = "usr/share/doc/tiny-doc"
 

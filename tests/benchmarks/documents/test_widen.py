@@ -97,7 +97,7 @@ def test_a_window_that_goes_on_otherwise_breaks_the_guarantee(
     engine: FakeEngine, plan: widen.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentkv.documents.reading.SAMPLED", 1)
-    monkeypatch.setattr("agentkv.blocks.Blocks.reprove", lambda self, manifest: False)
+    monkeypatch.setattr("agentkv.blocks.blocks.Blocks.reprove", lambda self, manifest: False)
     result = widen.run(engine, tmp_path / "work", plan)
     assert result["levels"] == {"exact": result["blocks"]}
     assert result["reproved"]["blocks"] == widen._REPROVED

@@ -24,7 +24,6 @@ from typing import Any, cast
 
 import orjson
 
-from agentkv import fsio
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin
 from agentkv.bench.size import bytes_below, opened
@@ -35,8 +34,9 @@ from agentkv.documents.split import block_text
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.engine.probe import PROBE_STEPS
 from agentkv.errors import Cancelled, GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json, sha256
-from agentkv.memory import AgentMemory
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, sha256
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 from tests.benchmarks.documents import planting, recipe

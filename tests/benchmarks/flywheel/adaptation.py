@@ -23,12 +23,12 @@ from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Item, Ledger, RecordedRun
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.transfer import Transfer, Way
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import grading
 from tests.benchmarks.flywheel.library import deposit
 from tests.benchmarks.flywheel.outcomes import decided, outcome

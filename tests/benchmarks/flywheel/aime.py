@@ -32,12 +32,12 @@ from agentkv.flywheel.journal import attempt_record
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
 from agentkv.flywheel.recurrence import Recalled, Recurrence
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance
 from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, Solver
 from agentkv.flywheel.task import Task, Truth
-from agentkv.hashing import sha256
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import sha256
+from agentkv.memory.memory import AgentMemory
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.energy import metered
 from tests.benchmarks.flywheel import grading
 from tests.benchmarks.flywheel.reread import Reread, replies

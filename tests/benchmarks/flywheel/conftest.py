@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.flywheel.sandbox.sandbox import Sandbox
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel.families import FAMILIES
 from tests.flywheel.conftest import box, strong
 

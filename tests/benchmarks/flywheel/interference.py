@@ -22,13 +22,13 @@ from agentkv.flywheel import values
 from agentkv.flywheel.blocktext import block_text, parameters_question
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import grammar
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.transfer import FILL_TOKENS
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
 from agentkv.records import Turn
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import grading
 from tests.benchmarks.flywheel.families import FAMILIES, Family
 from tests.benchmarks.flywheel.library import deposit, fill

@@ -9,10 +9,10 @@ from agentkv.errors import GuaranteeViolated
 from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance, Solution
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.verify import verify
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel.families import Family
 
 

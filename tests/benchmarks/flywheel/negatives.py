@@ -23,13 +23,13 @@ from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.procedure import ProcedureTrial
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.solution import Program, Provenance, Solution
 from agentkv.flywheel.solvers import BestOfN
 from agentkv.flywheel.task import Task, Truth
 from agentkv.flywheel.verify import verify
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import grading
 
 EASY = (

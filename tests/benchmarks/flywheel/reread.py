@@ -16,7 +16,7 @@ from agentkv.flywheel.solution import Provenance
 from agentkv.flywheel.solvers import Attempt, BestOfN, Tried, task_message
 from agentkv.flywheel.source import candidate_in
 from agentkv.flywheel.task import Task
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 
 
 @dataclass(frozen=True)

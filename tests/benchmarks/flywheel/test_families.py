@@ -9,9 +9,9 @@ import pytest
 from agentkv.flywheel.mentions import Mentions
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import offers, slots_of
 from agentkv.flywheel.solution import Program
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import grading
 from tests.benchmarks.flywheel.families import FAMILIES, Family
 

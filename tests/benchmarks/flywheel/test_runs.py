@@ -15,7 +15,7 @@ from agentkv.bench.results import Result
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, score
 from agentkv.flywheel.solution import Program
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from tests.benchmarks.flywheel import adaptation, aime, interference, negatives, reread, transfer
 from tests.benchmarks.flywheel.families import FAMILIES
 from tests.benchmarks.flywheel.variants import ORIGINS

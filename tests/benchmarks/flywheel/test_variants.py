@@ -11,9 +11,9 @@ from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.flywheel.mentions import Mentions
 from agentkv.flywheel.parametric import examine
 from agentkv.flywheel.program import call
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.slots import can_be_filled, offers, slots_of, substituted
 from agentkv.flywheel.solution import Program
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import adaptation, grading
 from tests.benchmarks.flywheel.variants import ORIGINS, Origin, written_programs
 from tests.benchmarks.flywheel.variants.base import source

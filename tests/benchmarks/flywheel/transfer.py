@@ -20,10 +20,10 @@ from typing import Any
 from agentkv.bench.report import now, origin, say
 from agentkv.evidence import Item, Ledger, RecordedRun
 from agentkv.flywheel.library import SolutionLibrary
-from agentkv.flywheel.sandbox.sandbox import Sandbox
 from agentkv.flywheel.transfer import Transfer, Transferred, Way
-from agentkv.hashing import canonical_json
-from agentkv.memory import AgentMemory
+from agentkv.io.hashing import canonical_json
+from agentkv.memory.memory import AgentMemory
+from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import grading
 from tests.benchmarks.flywheel.families import FAMILIES, Family, Instance
 from tests.benchmarks.flywheel.families.base import Part

@@ -25,12 +25,12 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
 from agentkv._version import __version__
 from agentkv.bench.measured import result
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.hashing import canonical_json, file_sha256, sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, file_sha256, sha256
 from tests.benchmarks.peers import environments, faults
 from tests.benchmarks.peers.altered import altered_copy
 from tests.benchmarks.peers.arm import ARMS, FAKE, SPECS, Spec

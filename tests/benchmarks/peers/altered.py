@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from agentkv.engine.models import gguf_check
 from agentkv.errors import ModelUnreadable
+from agentkv.models import gguf_check
 
 TENSOR = "blk.0.attn_norm.weight"
 FACTOR = 1.25

@@ -9,7 +9,7 @@ import io
 import time
 from typing import Any
 
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from tests.benchmarks.peers.arm import Answer
 from tests.benchmarks.peers.llama import LlamaArm
 

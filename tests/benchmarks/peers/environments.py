@@ -17,9 +17,9 @@ from typing import Any
 
 import orjson
 
-from agentkv import fsio
 from agentkv.bench.report import say
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io import fsio
+from agentkv.io.hashing import canonical_json, sha256
 
 _LIMIT_S = 600
 _OWN = ("llama-cpp-python", "diskcache", "numpy", "zstandard")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.hashing import file_sha256
+from agentkv.io.hashing import file_sha256
 from tests.benchmarks.peers.arm import Spec, state_span
 from tests.benchmarks.peers.launch import folder_bytes
 from tests.benchmarks.scorers.peers import CUT, FLIPPED, KILLED, OTHER, SECOND, SETTINGS, TWENTY

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from tests.benchmarks.peers.arm import WARM_UP, Answer
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentkv.engine.base import Engine
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io.hashing import canonical_json, sha256
 from tests.benchmarks.peers.arm import FAKE
 
 _WORDS = (
@@ -87,8 +87,8 @@ def _opened(model: str, threads: int | None) -> tuple[str, str, Engine, int]:
 
         fake = FakeEngine(window=_FAKE_WINDOW)
         return FAKE, fake.info.sha256, fake, settings.n_threads
-    from agentkv.engine.llama import LlamaEngine
-    from agentkv.engine.models import resolve
+    from agentkv.engine.llama.engine import LlamaEngine
+    from agentkv.models import resolve
 
     found = resolve(model)
     engine = LlamaEngine(found.path, settings, name=found.name, sha256=found.sha256)

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agentkv.blocks import Blocks
+from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Engine
 from agentkv.engine.probe import greedy_hashes
 from agentkv.errors import UnknownBlock
-from agentkv.hashing import sha256
+from agentkv.io.hashing import sha256
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 from tests.benchmarks.peers.arm import FAKE, WARM_UP, Answer
@@ -127,7 +127,7 @@ def open_engine(payload: dict[str, Any]) -> Engine:
         from agentkv.engine.fake import FakeEngine
 
         return FakeEngine(window=payload["window"], weights=str([payload["altered"], payload["settings"]]))
-    from agentkv.engine.llama import LlamaEngine
+    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     settings = EngineSettings(

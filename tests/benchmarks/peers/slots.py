@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from agentkv.hashing import canonical_json, sha256
+from agentkv.io.hashing import canonical_json, sha256
 from tests.benchmarks.peers.arm import WARM_UP, Answer, ArmDied
 
 DRIVERS = Path(__file__).parent / "drivers"

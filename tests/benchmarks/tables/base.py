@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentkv.bench.errors import InvalidResult
 from agentkv.bench.results import Result
+from agentkv.errors import InvalidResult
 
 MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-1.5b")
 """The order of rows; other models come behind, by name."""

@@ -1,0 +1,1 @@
+"""Deposit and graft: where an engine and a store meet."""

@@ -1,0 +1,58 @@
+"""What the flywheel keeps beside the blocks: solutions, and which of them is live for each task.
+
+    flywheel/solutions/<2>/<solution id>.json    a solution with its proof, never changed     sealed JSON
+    flywheel/standings/<2>/<task id>.json        a task's live solution and its history       sealed JSON
+    flywheel/tasks/<2>/<task id>.json            the task of a solution, with its check       sealed JSON
+    flywheel/lock                                who may change a standing now                empty
+
+A solution's proof names its task and its check (`task_id`, `check_sha256`). Older records have neither field, are read
+and written without them, and are proofs of no check until it is run again.
+
+Knows where they lie and whether a file is the one that was written; refuses to know what a record says. No block
+depends on a solution.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentkv.store.beside import Found, files_below, is_sealed, read
+from agentkv.store.files import StoreFiles
+from agentkv.store.format import is_digest
+
+FLYWHEEL, SOLUTIONS, STANDINGS, TASKS, LOCK = "flywheel", "solutions", "standings", "tasks", "lock"
+SOLUTION_MAGIC, STANDING_MAGIC, TASK_MAGIC = "agentkv-solution/1", "agentkv-standing/1", "agentkv-task/1"
+MAX_RECORD_BYTES = 16 << 20
+_SEAL = re.compile(rb"agentkv-(?:solution|standing|task)/1 ([0-9a-f]{64})")
+
+
+def entries(root: Path) -> Iterator[Found]:
+    """Every file below the flywheel's folder: path, bytes, whether it is one of its own. Raises StoreReadError."""
+    folder = root / FLYWHEEL
+    for path in files_below(folder):
+        try:
+            info = path.lstat()
+        except OSError:  # removed meanwhile
+            continue
+        parts, name = path.relative_to(folder).parts, path.name.removesuffix(".json")
+        match parts:
+            case (("solutions" | "standings" | "tasks"), shard, file):
+                own = is_digest(name) and shard == name[:2] and file == f"{name}.json"
+            case _:
+                own = parts == (LOCK,)
+        yield path, info.st_size, own and stat.S_ISREG(info.st_mode)
+
+
+def fault(files: StoreFiles, path: Path) -> str | None:
+    """Why a record is not what was written; None if it is, or is gone. Raises StoreReadError."""
+    if path.name == LOCK:
+        return None
+    data, reason = read(files.root, path, MAX_RECORD_BYTES)
+    if data is None:
+        return reason
+    if not is_sealed(data, _SEAL):
+        return "the first line is not a solution's, standing's or task's and the SHA-256 of what follows"
+    return None

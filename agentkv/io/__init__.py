@@ -1,0 +1,1 @@
+"""Files, locks, hashing, logs of lines: what a store, a pack and a ledger are written with."""

@@ -1,0 +1,1 @@
+"""`AgentMemory`: turns, threads, and what fits into the model's context window."""

@@ -1,0 +1,1 @@
+"""Keys and trusted signers, under packs and evidence."""
