@@ -190,7 +190,7 @@ def test_a_long_function_has_numbered_stages() -> None:
 def test_the_package_s_readme_names_every_room_and_only_files_that_exist() -> None:
     text = (PACKAGE / "README.md").read_text(encoding="utf-8")
     layers = text.split("## One token")[0]
-    named = {room for room in re.findall(r"`(\w+)/?`", layers)}
+    named = set(re.findall(r"`(\w+)/?`", layers))
     assert set(LAYERS) - {"_version"} <= named
     for path in re.findall(r"`((?:[a-z]+/)*[a-z_]+\.(?:py|md))`", text):
         known = [PACKAGE / path, PACKAGE.parent / path, PACKAGE / "store" / path]

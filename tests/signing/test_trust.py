@@ -13,7 +13,7 @@ from agentkv.signing.keys import is_signed
 from agentkv.signing.trust import TrustedKey, TrustRecord, Verdict
 from agentkv.store.format import encode_record
 
-from .packing import key
+from tests.packs.packing import key
 
 
 def no_passphrase() -> str:
