@@ -1,8 +1,9 @@
-"""Options that several commands share, and the one way in which commands open a store, a model and a
-memory.
+"""Options that several commands share, and the one way in which commands open a store, a model and a memory.
 
-Knows the facade's public names. The model name ``fake`` opens :class:`~agentkv.FakeEngine`, a test aid that
-the help does not show: it answers with a line of the manual and needs no model file.
+An option group is a dataclass whose fields are options; a command that takes ``store: StoreOptions`` gets ``--store``
+(``command.py`` expands it). Single options that several commands share are the annotated types below. The model name
+``fake`` opens :class:`~agentkv.FakeEngine`, a test aid that the help does not show: it answers with a line of the
+manual and needs no model file.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
+from agentkv.cli.command import Json
 from agentkv.cli.progress import bytes_bar, pull_notice, status
 from agentkv.errors import UsageError
 
@@ -27,12 +30,32 @@ if TYPE_CHECKING:
     from agentkv.records import EngineChoice
     from agentkv.store.catalog import BlockStore
 
+__all__ = ["Json"]
+
 DEFAULT_MODEL = "smollm2-135m"
 FAKE = "fake"
 CODEC = "AGENTKV_CODEC"
 _ROUTER_WINDOW = 2048
+_ENGINE = "Engine: an option wins over the environment, that over `agentkv settings`"
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+
+# --- single options -------------------------------------------------------------------------------
+
+
+def _model(default: str | None) -> Any:
+    """``--model``: everywhere the same, but for what is said of its default."""
+    return typer.Option(
+        "--model",
+        metavar="NAME|PATH",
+        envvar="AGENTKV_MODEL",
+        show_default=default or True,
+        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
+    )
+
+
+Model = Annotated[str | None, _model("as set, else smollm2-135m")]
+BenchModel = Annotated[str, _model(None)]
+ModelFilter = Annotated[str | None, _model("any; it is not loaded")]
 MaxNew = Annotated[
     int | None,
     typer.Option("--max-new", metavar="N", min=1, show_default="512, or what fits", help="Most tokens of an answer."),
@@ -47,33 +70,10 @@ Store = Annotated[
         help="The store's folder.",
     ),
 ]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME|PATH",
-        envvar="AGENTKV_MODEL",
-        show_default="as set, else smollm2-135m",
-        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
-    ),
-]
-BenchModel = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        metavar="NAME|PATH",
-        envvar="AGENTKV_MODEL",
-        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
-    ),
-]
-ModelFilter = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME|PATH", envvar="AGENTKV_MODEL", help="The model meant; it is not loaded."),
-]
-_ENGINE = "Engine: an option wins over the environment, that over `agentkv settings`"
 Window = Annotated[
     int | None,
     typer.Option(
+        "--window",
         metavar="TOKENS",
         envvar="AGENTKV_WINDOW",
         show_default="as set, else the model's, at most 8,192",
@@ -84,6 +84,7 @@ Window = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option(
+        "--threads",
         metavar="N",
         envvar="AGENTKV_THREADS",
         show_default="as set, else all",
@@ -94,11 +95,12 @@ Threads = Annotated[
 KvType = Annotated[
     str | None,
     typer.Option(
+        "--kv-type",
         metavar="f32|f16|q8_0",
         envvar="AGENTKV_KV_TYPE",
         show_default="as set, else f16",
         rich_help_panel=_ENGINE,
-        help="How keys and values are kept.",
+        help="Type of the KV cache.",
     ),
 ]
 FlashAttention = Annotated[
@@ -111,13 +113,25 @@ FlashAttention = Annotated[
         help="Use it; q8_0 needs it.",
     ),
 ]
+GpuLayers = Annotated[
+    int | None,
+    typer.Option(
+        "--gpu-layers",
+        metavar="N",
+        min=0,
+        envvar="AGENTKV_GPU_LAYERS",
+        show_default="as set, else 0",
+        rich_help_panel=_ENGINE,
+        help="Layers to put on the GPU.",
+    ),
+]
 Embedder = Annotated[
     str | None,
     typer.Option(
         "--embedder",
         metavar="NAME|PATH",
         envvar="AGENTKV_EMBEDDER",
-        help="A model of meaning beside the words, such as all-minilm-l6-v2.",
+        help="An embedding model, such as all-minilm-l6-v2: rank by embedding similarity too, not only by words.",
     ),
 ]
 RouterModel = Annotated[
@@ -129,17 +143,6 @@ RouterModel = Annotated[
         help="Another, smaller model that routes for this one.",
     ),
 ]
-GpuLayers = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        envvar="AGENTKV_GPU_LAYERS",
-        show_default="as set, else 0",
-        rich_help_panel=_ENGINE,
-        help="Layers to put on the GPU.",
-    ),
-]
 Strict = Annotated[
     bool,
     typer.Option(
@@ -147,14 +150,86 @@ Strict = Annotated[
     ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="Do not ask; without a terminal nothing is removed unless you say so.")
+    bool, typer.Option("--yes", help="Do not ask; without a terminal nothing is removed or begun unless you say so.")
 ]
-
-
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
 Ledger = Annotated[
-    Path | None,
-    typer.Option("--ledger", metavar="DIR", envvar="AGENTKV_LEDGER", help="Also record the run in this ledger."),
+    Path | None, typer.Option("--ledger", metavar="DIR", envvar="AGENTKV_LEDGER", help="Record the run in this ledger.")
 ]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]
+Skills = Annotated[
+    Path | None,
+    typer.Option(
+        "--skills", metavar="DIR", show_default="those that come with agentkv", help="A folder of skill folders."
+    ),
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option("--sizes", metavar="N,N,…", help="Library sizes; made-up cards fill up what the store lacks."),
+]
+
+
+# --- groups of options ----------------------------------------------------------------------------
+
+
+class Chosen(NamedTuple):
+    """A model's name or path, and the settings to open it with."""
+
+    model: str
+    settings: EngineSettings
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Which store."""
+
+    store: Store = None
+
+    @property
+    def path(self) -> Path:
+        """The store's folder: as given, or the default."""
+        return store_path(self.store)
+
+    def open(self, *, create: bool = False) -> contextlib.AbstractContextManager[BlockStore]:
+        """The store; made now only where a command writes. Raises StoreUnusable, StoreFormatError."""
+        return open_store(self.store, create=create)
+
+    def engine_choice(self) -> EngineChoice:
+        """What the store's settings say of the engine; nothing where there is no store yet."""
+        return stored_choice(self.store)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Which model, and how it is opened."""
+
+    model: Model = None
+    window: Window = None
+    threads: Threads = None
+    kv_type: KvType = None
+    flash_attention: FlashAttention = None
+    gpu_layers: GpuLayers = None
+
+    def chosen(self, store: StoreOptions) -> Chosen:
+        """By the options, the environment, the store's settings, the defaults, in this order.
+
+        Raises UsageError for a value out of range.
+        """
+        from agentkv.engine.opening import choose
+
+        found, settings = choose(vars(self), store.engine_choice())
+        return Chosen(str(found), settings)
+
+
+@dataclass(frozen=True)
+class RouterOptions:
+    """What routes: an embedding model beside the words, another model than the one that answers."""
+
+    embedder: Embedder = None
+    router_model: RouterModel = None
+
+
+# --- opening --------------------------------------------------------------------------------------
 
 
 def open_ledger(folder: Path | None) -> EvidenceLedger | None:
@@ -192,10 +267,10 @@ def open_store(store: Path | None, *, create: bool = False) -> Iterator[BlockSto
 
 
 def skills_folder(skills: Path | None) -> Path:
-    """The folder to use: as given, the checkout's, or the one in the wheel."""
+    """The folder to use: as given, the checkout's, or the one in the wheel. Raises UsageError."""
     if skills is not None:
         if not skills.is_dir():
-            raise UsageError(f"--skills {skills} is no folder")
+            raise UsageError(f"--skills {skills} is not a directory")
         return skills.absolute()
     import agentkv
 
@@ -210,7 +285,7 @@ def numbers(text: str | None) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"{text!r} is no list of positive whole numbers such as 1,256,1500")
+        raise UsageError(f"{text!r} is not a list of positive whole numbers such as 1,256,1500")
     return [int(part) for part in parts]
 
 
@@ -220,11 +295,10 @@ def engine_settings(
     """The settings of a benchmark's engine, None as by default. Raises UsageError for a value out of range."""
     from agentkv.engine.settings import EngineSettings
 
-    wanted = cast(Literal["f32", "f16", "q8_0"], kv_type or "f16")
     return EngineSettings(
         window=window,
         threads=threads,
-        kv_type=wanted,
+        kv_type=cast(Literal["f32", "f16", "q8_0"], kv_type or "f16"),
         flash_attention=bool(flash_attention),
         gpu_layers=gpu_layers or 0,
     )
@@ -238,21 +312,14 @@ def chosen(
     kv_type: str | None = None,
     flash_attention: bool | None = None,
     gpu_layers: int | None = None,
-) -> tuple[str, EngineSettings]:
-    """With which model and settings a command opens the engine: by its options, the environment, the store, as usual.
-
-    Raises UsageError for a value out of range.
-    """
-    from agentkv.engine.opening import choose
-
-    values = {"window": window, "threads": threads, "kv_type": kv_type}
-    values |= {"flash_attention": flash_attention, "gpu_layers": gpu_layers}
-    found, settings = choose({"model": model, **values}, stored_choice(store))
-    return str(found), settings
+) -> Chosen:
+    """As :meth:`EngineOptions.chosen`, for single options."""
+    options = EngineOptions(model, window, threads, kv_type, flash_attention, gpu_layers)
+    return options.chosen(StoreOptions(store))
 
 
 def stored_choice(store: Path | None) -> EngineChoice:
-    """What the store says of the engine; nothing where there is no store yet."""
+    """What the store's settings say of the engine; nothing where there is no store yet."""
     from agentkv.records import EngineChoice
     from agentkv.store.marker import MARKER
 
@@ -264,7 +331,7 @@ def stored_choice(store: Path | None) -> EngineChoice:
 
 @contextlib.contextmanager
 def open_memory(
-    store: Path | None,
+    store: Path | StoreOptions | None,
     model: str,
     settings: EngineSettings,
     *,
@@ -280,18 +347,19 @@ def open_memory(
     """
     from agentkv.memory.memory import AgentMemory
 
-    meaning = embedder or os.environ.get("AGENTKV_EMBEDDER") or None
-    with open_store(store, create=create) as opened, contextlib.ExitStack() as held:
+    folder = store.store if isinstance(store, StoreOptions) else store
+    embeds = embedder or os.environ.get("AGENTKV_EMBEDDER") or None
+    with open_store(folder, create=create) as opened, contextlib.ExitStack() as held:
         engine = _open_engine(model, settings)
         held.callback(engine.close)
-        if meaning is not None:
-            fetch_model(meaning)
+        if embeds is not None:
+            fetch_model(embeds)
         small = router_model or os.environ.get("AGENTKV_ROUTER_MODEL") or None
         router = None
         if small is not None and small != model:
             router = _open_engine(small, engine_settings(_ROUTER_WINDOW, settings.threads, "f16", False, 0))
             held.callback(router.close)
-        with AgentMemory(opened, engine, embedder=_embedder(meaning), router_model=router, strict=strict) as memory:
+        with AgentMemory(opened, engine, embedder=_embedder(embeds), router_model=router, strict=strict) as memory:
             yield memory
 
 
@@ -310,7 +378,7 @@ def opened_engine(model: str | None, settings: EngineSettings) -> Iterator[Engin
 
 @contextlib.contextmanager
 def open_embedder(name: str | None) -> Iterator[EmbedsTexts | None]:
-    """An embedder alone, fetched and opened; None for none."""
+    """An embedding model alone, fetched and opened; None for none."""
     from agentkv.engine.embed import opened_embedder
 
     if name is not None:
@@ -334,7 +402,6 @@ def fetch_model(model: str) -> None:
 
     if is_fake(model):
         return
-
     absent = [m.entry for m in models.list_models() if m.entry.name == model and not m.path.exists()]
     with bytes_bar(pull_notice(absent[0]) if absent else "") as report:
         models.resolve(model, progress=report)

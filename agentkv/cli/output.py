@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -64,6 +65,60 @@ def table(
     for row in rows:
         made.add_row(*(printable(cell) for cell in row))
     console().print(made)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table of rows.
+
+    ``value``: what of a row is shown: a key of a dict, an attribute, or a function of the row. Numbers are written with
+    thousands separators, None as nothing. ``right``: align at the right. ``wraps``: may be folded over several lines.
+    ``optional``: left out where no row has anything to show.
+    """
+
+    title: str
+    value: str | Callable[[Any], object]
+    right: bool = False
+    wraps: bool = False
+    optional: bool = False
+
+    def text(self, row: Any) -> str:
+        """The cell of one row."""
+        if callable(self.value):
+            found = self.value(row)
+        else:
+            found = row[self.value] if isinstance(row, dict) else getattr(row, self.value)
+        if found is None:
+            return ""
+        return f"{found:,}" if isinstance(found, int | float) and not isinstance(found, bool) else str(found)
+
+
+def number(title: str, value: str | Callable[[Any], object] | None = None) -> Column:
+    """A column of numbers; by default the title is the key."""
+    return Column(title, title if value is None else value, right=True)
+
+
+def cells(columns: Sequence[Column], rows: Iterable[Any]) -> tuple[list[Column], list[list[str]]]:
+    """The columns that are shown, and the text of each row's cells: what a table is made of, here or in Markdown."""
+    texts = [[column.text(row) for column in columns] for row in rows]
+    shown = [i for i, column in enumerate(columns) if not column.optional or any(row[i] for row in texts)]
+    return [columns[i] for i in shown], [[row[i] for i in shown] for row in texts]
+
+
+def show_rows(columns: Sequence[Column], rows: Iterable[Any]) -> None:
+    """Print rows as a table."""
+    shown, texts = cells(columns, rows)
+    table(
+        [column.title for column in shown],
+        texts,
+        right=[column.title for column in shown if column.right],
+        wraps=[column.title for column in shown if column.wraps],
+    )
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and what is to be said of each, without a header."""
+    table(("", " "), rows, wraps=(" ",), header=False)
 
 
 def say(text: str = "", *, dim: bool = False) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.command import App
 from agentkv.cli.confirm import confirm
 from agentkv.cli.output import count, finish, one_line, say, table
 
@@ -19,7 +20,7 @@ _SHOWN = 70
 
 Name = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's name.")]
 
-app = typer.Typer(help="Conversations that are kept in the store.", no_args_is_help=True)
+app = App(help="Conversations that are kept in the store.", no_args_is_help=True)
 
 
 @app.command("list")

@@ -12,11 +12,10 @@ ask.py       an answer with a quote of the file
 
 from __future__ import annotations
 
-import typer
-
+from agentkv.cli.command import App
 from agentkv.cli.docs import add, ask, find, list, reindex, rm, status
 
-app = typer.Typer(help="Documents far past the window: add, find, ask, with a quote of the file.", no_args_is_help=True)
+app = App(help="Documents far past the window: add, find, ask, with a quote of the file.", no_args_is_help=True)
 app.command()(add.add)
 app.command("list")(list.list_)
 app.command()(status.status)

@@ -9,11 +9,10 @@ head.py      the anchor to publish or sign
 
 from __future__ import annotations
 
-import typer
-
+from agentkv.cli.command import App
 from agentkv.cli.evidence import head, list_, score, show, verify
 
-app = typer.Typer(help="A ledger of runs that anybody can check and score again.", no_args_is_help=True)
+app = App(help="A ledger of runs that anybody can check and score again.", no_args_is_help=True)
 app.command("list")(list_.list_)
 app.command()(show.show)
 app.command()(verify.verify)

@@ -6,13 +6,12 @@ learn.py solve.py report.py retire.py
 
 from __future__ import annotations
 
-import typer
-
+from agentkv.cli.command import App
 from agentkv.cli.flywheel import report, retire
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="What was learned: tasks, solutions, their proofs.")
+app = App(no_args_is_help=True, help="What was learned: tasks, solutions, their proofs.")
 app.command()(report.report)
 app.command()(retire.retire)
 

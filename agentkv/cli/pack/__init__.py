@@ -9,11 +9,10 @@ keys.py      keygen, and trust add | list | rm | policy
 
 from __future__ import annotations
 
-import typer
-
+from agentkv.cli.command import App
 from agentkv.cli.pack import create, import_, keys, show, verify
 
-app = typer.Typer(help="Portable packs: blocks, names and texts in one file, checked and signed.", no_args_is_help=True)
+app = App(help="Portable packs: blocks, names and texts in one file, checked and signed.", no_args_is_help=True)
 app.command()(create.create)
 app.command()(show.show)
 app.command()(verify.verify)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.command import App
 from agentkv.cli.output import count, finish, say, table
 from agentkv.errors import UsageError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 PASSPHRASE = "AGENTKV_KEY_PASSPHRASE"
 
-trust = typer.Typer(help="Whose packs are let in without a question.", no_args_is_help=True)
+trust = App(help="Whose packs are let in without a question.", no_args_is_help=True)
 
 
 def keygen(

@@ -7,11 +7,10 @@ verify.py    pass or fail, against the plan
 
 from __future__ import annotations
 
-import typer
-
+from agentkv.cli.command import App
 from agentkv.cli.replay import plan, run, verify
 
-app = typer.Typer(help="Pre-registered runs: plan, carry out, judge.", no_args_is_help=True)
+app = App(help="Pre-registered runs: plan, carry out, judge.", no_args_is_help=True)
 app.command()(plan.plan)
 app.command()(run.run)
 app.command()(verify.verify)

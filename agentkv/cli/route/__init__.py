@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
 from typer.core import TyperGroup
 
+from agentkv.cli.command import App
 from agentkv.cli.route.evaluate import evaluate
 from agentkv.cli.route.learn import learn
 from agentkv.cli.route.log import log
@@ -28,7 +28,7 @@ class _QuestionByDefault(TyperGroup):
         return super().resolve_command(ctx, args if known else [DEFAULT, *args])
 
 
-app = typer.Typer(
+app = App(
     cls=_QuestionByDefault,
     no_args_is_help=True,
     context_settings={"ignore_unknown_options": True},

@@ -10,11 +10,10 @@ test.py       each skill's routes.jsonl, routed and answered
 
 from __future__ import annotations
 
-import typer
-
+from agentkv.cli.command import App
 from agentkv.cli.skills import deposit, list, test, validate, watch
 
-app = typer.Typer(help="Skill folders: check them, keep the store in step with them, test them.", no_args_is_help=True)
+app = App(help="Skill folders: check them, keep the store in step with them, test them.", no_args_is_help=True)
 app.command("list")(list.list_)
 app.command()(validate.validate)
 app.command()(deposit.deposit)
