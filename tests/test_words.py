@@ -1,4 +1,4 @@
-"""The words of the field: terms that this project has retired stay out of its names, docstrings, messages and READMEs."""
+"""The words of the field: retired terms stay out of names, docstrings, messages and READMEs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RETIRED = {
     r"of (?:an )?unknown hand|of_unknown_hand|\bstained\b": "untrusted",
     r"\banew\b": "again",
-    r"(?<!there )\b(?:is|are|was) no (?!longer|more|less|fewer|bigger|better|worse|larger|smaller|slower|way)": "is not a",
+    r"(?<!there )\b(?:is|are|was) no (?!longer|more|less|fewer|better|worse|larger|smaller|slower|way)": "is not a",
     r"\bfresh(?:ly)? read(?:ing)?\b": "a cold prefill",
     r"\bbehind\b": "after, appended to, on top of",
     r"\blikeness\b": "similarity",
@@ -42,8 +42,7 @@ ALLOWED = {
 }
 """Files (relative to the checkout) that may use a retired term, and where in the line: formats keep their words."""
 
-ROOMS = [
-]
+ROOMS = []
 """Folders and files that hold to it."""
 
 

@@ -12,7 +12,6 @@ from agentkv.packs import Trust, generate_key, load_key, parse_public_key
 from agentkv.signing.keys import is_signed
 from agentkv.signing.trust import TrustedKey, TrustRecord, Verdict
 from agentkv.store.format import encode_record
-
 from tests.packs.packing import key
 
 
