@@ -42,8 +42,7 @@ ALLOWED = {
 }
 """Files (relative to the checkout) that may use a retired term, and where in the line: formats keep their words."""
 
-ROOMS = [
-]
+ROOMS = []
 """Folders and files that hold to it."""
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from agentkv import packs
 from agentkv.errors import AgentKVError, MissingSegment, UnknownBlock, UsageError
-from agentkv.packs import check, create_pack, open_pack, tar
+from agentkv.packs import create_pack, open_pack, tar
+from agentkv.packs.check import check
 from agentkv.packs.format import encode_index
 from agentkv.store.catalog import BlockStore
 from tests.store.blocks import block, contents, named, temporaries
