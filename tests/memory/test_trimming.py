@@ -12,8 +12,8 @@ import pytest
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine, Turn
 from agentkv.errors import UsageError, WindowOverflow
-from agentkv.memory.threads import Thread
 from agentkv.memory.options import WhenFull
+from agentkv.memory.threads import Thread
 from agentkv.memory.trimming import SUMMARISE
 from agentkv.store.catalog import BlockStore
 
