@@ -20,8 +20,8 @@ PACKAGE = Path(agentkv.__file__).parent
 PUBLIC = {
     "agentkv": [
         "ROUTE", "AgentKVError", "AgentKVWarning", "AgentMemory", "BlockStore", "Cancellation", "Deposit",
-        "EngineSettings", "FakeEmbedder", "FakeEngine", "LlamaEmbedder", "LlamaEngine", "Message", "Sampling", "SkillLibrary", "Thread",
-        "Turn", "TurnOptions", "__version__",
+        "EngineSettings", "FakeEmbedder", "FakeEngine", "LlamaEmbedder", "LlamaEngine", "Message", "Sampling",
+        "SkillLibrary", "Thread", "Turn", "TurnOptions", "__version__",
     ],
     "agentkv.documents": ["AddReport", "Corpus", "Hit", "Plan", "Reply", "Shelf", "find_shelf"],
     "agentkv.evidence": ["Item", "Ledger", "Run", "Score", "VerifyReport", "score", "verify"],
