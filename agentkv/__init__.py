@@ -8,14 +8,20 @@ from agentkv._lazy import lazily
 from agentkv._version import __version__
 
 if TYPE_CHECKING:
-    from agentkv.engine.base import Cancellation, Engine, Sampling
-    from agentkv.engine.embed import Embedder, FakeEmbedder, LlamaEmbedder
+    from agentkv.blocks.blocks import Deposit
+    from agentkv.engine.base import Cancellation, Sampling
+    from agentkv.engine.embed import FakeEmbedder, LlamaEmbedder
     from agentkv.engine.fake import FakeEngine
     from agentkv.engine.llama.engine import LlamaEngine
+    from agentkv.engine.prompt import Message
+    from agentkv.engine.settings import EngineSettings
     from agentkv.errors import AgentKVError
-    from agentkv.memory.memory import AgentMemory, Within
+    from agentkv.memory.memory import AgentMemory
+    from agentkv.memory.options import TurnOptions
+    from agentkv.memory.threads import Thread
     from agentkv.notices import AgentKVWarning
-    from agentkv.records import Decision, Exactness, Fingerprint, Manifest, Turn
+    from agentkv.records import Turn
+    from agentkv.router.routing import ROUTE
     from agentkv.skills.library import SkillLibrary
     from agentkv.store.catalog import BlockStore
 
@@ -26,42 +32,40 @@ _HOMES = {
     "AgentMemory": "memory.memory",
     "BlockStore": "store.catalog",
     "Cancellation": "engine.base",
-    "Decision": "records",
-    "Embedder": "engine.embed",
-    "Engine": "engine.base",
-    "Exactness": "records",
+    "Deposit": "blocks.blocks",
+    "EngineSettings": "engine.settings",
     "FakeEmbedder": "engine.embed",
     "FakeEngine": "engine.fake",
-    "Fingerprint": "records",
     "LlamaEmbedder": "engine.embed",
     "LlamaEngine": "engine.llama.engine",
-    "Manifest": "records",
+    "Message": "engine.prompt",
+    "ROUTE": "router.routing",
     "Sampling": "engine.base",
     "SkillLibrary": "skills.library",
+    "Thread": "memory.threads",
     "Turn": "records",
-    "Within": "memory.memory",
+    "TurnOptions": "memory.options",
 }
 
 __all__ = [
+    "ROUTE",
     "AgentKVError",
     "AgentKVWarning",
     "AgentMemory",
     "BlockStore",
     "Cancellation",
-    "Decision",
-    "Embedder",
-    "Engine",
-    "Exactness",
+    "Deposit",
+    "EngineSettings",
     "FakeEmbedder",
     "FakeEngine",
-    "Fingerprint",
     "LlamaEmbedder",
     "LlamaEngine",
-    "Manifest",
+    "Message",
     "Sampling",
     "SkillLibrary",
+    "Thread",
     "Turn",
-    "Within",
+    "TurnOptions",
     "__version__",
 ]
 

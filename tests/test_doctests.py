@@ -9,6 +9,8 @@ import pytest
 
 MODULES = [
     "agentkv.memory.memory",
+    "agentkv.memory.options",
+    "agentkv.memory.threads",
     "agentkv.packs",
     "agentkv.skills.library",
     "agentkv.engine.fake",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.flywheel import Sandbox
+from agentkv.sandbox.sandbox import Sandbox
 from tests.conftest import REPOSITORY
 from tests.flywheel.conftest import box, strong
 

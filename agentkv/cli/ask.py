@@ -27,8 +27,8 @@ def ask(
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
     skill: Annotated[str | None, typer.Option(metavar="NAME", help="Use this block; the router is not asked.")] = None,
     no_skill: Annotated[bool, typer.Option("--no-skill", help="Use no block; the router is not asked.")] = False,
-    reread: Annotated[
-        bool, typer.Option("--reread", help="Read the manual again instead of grafting it, for comparison.")
+    no_graft: Annotated[
+        bool, typer.Option("--no-graft", help="Prefill the manual instead of grafting its block, for comparison.")
     ] = False,
     max_new: options.MaxNew = None,
     stop: Annotated[
@@ -59,7 +59,7 @@ def ask(
 ) -> None:
     """Answer a question: route it, graft one block, read the question, generate."""
     from agentkv.engine.base import Sampling
-    from agentkv.memory.memory import Pick
+    from agentkv.router.routing import ROUTE
 
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
@@ -74,8 +74,8 @@ def ask(
     ):
         pieces = memory.stream(
             question,
-            skill=None if no_skill else Pick.ROUTE if skill is None else skill,
-            graft=not reread,
+            skill=None if no_skill else ROUTE if skill is None else skill,
+            graft=not no_graft,
             max_new=max_new,
             sampling=sampling,
             stop=stop or (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +17,8 @@ from agentkv.notices import warn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentkv.memory.options import TurnOptions, WhenFull
     from agentkv.memory.threads import Thread
-    from agentkv.memory.trimming import WhenFull
     from agentkv.records import Turn
 
 
@@ -51,8 +51,6 @@ def chat(
     as_json: options.Json = False,
 ) -> None:
     """Talk, a line a question, until the end of the input (Ctrl-D); every turn is kept."""
-    from agentkv.memory.threads import Same
-
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
     policy = _policy(when_full)
@@ -64,16 +62,16 @@ def chat(
         talk = memory.thread(thread, when_full=policy)
         if talk.turns and not as_json:
             tell(f"{thread}: {count(len(talk.turns), 'turn')} so far", dim=True)
-        wanted: Any = None if no_skill else Same.SKILL if skill is None else skill
+        choice: TurnOptions = {"skill": skill} if no_skill or skill is not None else {}  # else as before
         for question in _questions(prompted=not as_json):
             with cancelled_by_ctrl_c() as cancellation:
-                how = {"skill": wanted, "max_new": max_new, "cancellation": cancellation}
+                turn_options: TurnOptions = {"max_new": max_new, "cancellation": cancellation, **choice}
                 try:
-                    turns.append(_answered(talk, question, how, as_json))
-                    wanted = Same.SKILL
+                    turns.append(_answered(talk, question, turn_options, as_json))
+                    choice = {}
                 except ThreadChanged as changed:
                     talk = memory.thread(thread, when_full=policy)
-                    turns.append(_after(changed, talk) or _answered(talk, question, how, as_json))
+                    turns.append(_after(changed, talk) or _answered(talk, question, turn_options, as_json))
             if not as_json:
                 tell_cut(turns[-1])
                 tell(about(turns[-1]), dim=True)
@@ -84,7 +82,7 @@ def chat(
 
 
 def _policy(when_full: str) -> WhenFull:
-    from agentkv.memory.trimming import POLICIES
+    from agentkv.memory.options import POLICIES
 
     for policy in POLICIES:
         if policy == when_full:
@@ -92,8 +90,8 @@ def _policy(when_full: str) -> WhenFull:
     raise UsageError(f"--when-full {when_full}: it takes {', '.join(POLICIES)}")
 
 
-def _answered(talk: Thread, question: str, how: dict[str, Any], as_json: bool) -> Turn:
-    pieces = talk.stream(question, **how)
+def _answered(talk: Thread, question: str, turn_options: TurnOptions, as_json: bool) -> Turn:
+    pieces = talk.stream(question, **turn_options)
     return collect(pieces) if as_json else show(pieces)
 
 

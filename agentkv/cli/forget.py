@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,7 @@ from agentkv.cli.output import count, finish, say, size, table
 from agentkv.errors import NotConfirmed
 
 if TYPE_CHECKING:
-    from agentkv.forget import Report
+    from agentkv.forget.forgetting import ForgetReport
 
 
 def forget(
@@ -39,22 +40,25 @@ def forget(
     as_json: options.Json = False,
 ) -> None:
     """Remove a person's words from logs, conversations, indexes, items and blocks; every file is read to prove it."""
-    from agentkv import forget as forgetting
+    from agentkv.errors import StillReadable
+    from agentkv.forget import Selection
+    from agentkv.forget import forget as removed
+    from agentkv.forget.selection import parsed_date
 
-    moment = None if before is None else forgetting.parsed_date(before)
-    selection = forgetting.Selection(text, moment, thread, user)
+    moment = None if before is None else parsed_date(before)
+    selection = Selection(text, moment, thread, user)
     settings = options.engine_settings(None, None, "f16", False, 0)
     with options.open_store(store) as opened, options.opened_engine(model, settings) as engine:
-        how: dict[str, Any] = {"engine": engine, "ledgers": ledger or ()}
-        report = forgetting.forget(opened, selection, dry_run=True, **how)
+        remove = partial(removed, opened, selection, engine=engine, ledgers=ledger or ())
+        report = remove(dry_run=True)
         if not dry_run and (yes or not report.removed.total() or _is_wanted(report, as_json)):
-            report = forgetting.forget(opened, selection, **how)
+            report = remove()
         record = {"store": opened.root, **vars(report), "removed": {k: n for k, n in report.removed.items() if n}}
-    failures = [forgetting.StillReadable(report.remaining)] if report.remaining else []
+    failures = [StillReadable(report.remaining)] if report.remaining else []
     finish(record, as_json, lambda: _show(report), failures)
 
 
-def _is_wanted(report: Report, as_json: bool) -> bool:
+def _is_wanted(report: ForgetReport, as_json: bool) -> bool:
     """Show what would go, and ask. Raises NotConfirmed where there is nobody to ask."""
     if not as_json:
         _show(report)
@@ -63,7 +67,7 @@ def _is_wanted(report: Report, as_json: bool) -> bool:
     return bool(typer.confirm("Remove these for good?", err=True))
 
 
-def _show(report: Report) -> None:
+def _show(report: ForgetReport) -> None:
     rows = [(kind, f"{number:,}") for kind, number in sorted(report.removed.items()) if number]
     if rows:
         table(("would be removed" if report.dry_run else "removed", "number"), rows, right=("number",))

@@ -107,7 +107,8 @@ def list_(
 
 def signer_keys(signer: str) -> set[str]:
     """The keys that ``signer`` means: those trusted under that name, or that key, trusted or not. Raises UsageError."""
-    from agentkv.packs import Trust, parse_public_key
+    from agentkv.packs import Trust
+    from agentkv.signing.keys import parse_public_key
 
     if signer.startswith("ed25519:"):
         return {parse_public_key(signer)}

@@ -21,44 +21,31 @@ from typing import TYPE_CHECKING
 from agentkv._lazy import lazily
 
 if TYPE_CHECKING:
-    from agentkv.documents.adding import Forecast, Plan, Report
-    from agentkv.documents.again import deposit_again
-    from agentkv.documents.answer import Evidence, Reply
-    from agentkv.documents.corpus import Corpus, embed, find
+    from agentkv.documents.adding import AddReport, Plan
+    from agentkv.documents.answer import Reply
+    from agentkv.documents.corpus import Corpus
     from agentkv.documents.locate import Hit
-    from agentkv.documents.shelf import Shelf, find_shelf, shelves
+    from agentkv.documents.shelf import Shelf, find_shelf
 
 # Nothing is imported before it is asked for: a check of a store needs only which files are a corpus's.
 _HOMES = {
+    "AddReport": "adding",
     "Corpus": "corpus",
-    "Evidence": "answer",
-    "Forecast": "adding",
     "Hit": "locate",
     "Plan": "adding",
     "Reply": "answer",
-    "Report": "adding",
     "Shelf": "shelf",
-    "deposit_again": "again",
-    "embed": "corpus",
-    "find": "corpus",
     "find_shelf": "shelf",
-    "shelves": "shelf",
 }
 
 __all__ = [
+    "AddReport",
     "Corpus",
-    "Evidence",
-    "Forecast",
     "Hit",
     "Plan",
     "Reply",
-    "Report",
     "Shelf",
-    "deposit_again",
-    "embed",
-    "find",
     "find_shelf",
-    "shelves",
 ]
 
 __getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

@@ -133,7 +133,7 @@ class Plan:
 
 
 @dataclass
-class Report:
+class AddReport:
     """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was."""
 
     plan: Plan
@@ -339,12 +339,12 @@ class Adding:
         on_window: OnWindow | None = None,
         until: Until | None = None,
         cancellation: Cancellation | None = None,
-    ) -> Report:
+    ) -> AddReport:
         """Do what the plan says; with ``eager``, read the windows that are not stored. Raises Cancelled, StoreError's.
 
         Reading ends early, with ``stopped`` in the report, where the store's budget or the disk has no room for more.
         """
-        report, begun = Report(plan), time.perf_counter()
+        report, begun = AddReport(plan), time.perf_counter()
         # 1. Windows that no file has any more.
         report.retired_blocks = self._retire(plan)
         # 2. Sources and records.
@@ -384,7 +384,7 @@ class Adding:
 
     def _read(
         self,
-        report: Report,
+        report: AddReport,
         on_window: OnWindow | None,
         until: Until | None,
         cancellation: Cancellation | None,

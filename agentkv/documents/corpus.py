@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agentkv.documents import compose
-from agentkv.documents.adding import Adding, Forecast, OnFile, OnWindow, Plan, Report, Sample, Until
+from agentkv.documents.adding import Adding, AddReport, Forecast, OnFile, OnWindow, Plan, Sample, Until
 from agentkv.documents.answer import SHARED_WORDS, Attempt, Reply, Source, ask_window, combine
 from agentkv.documents.elsewhere import why_missing
 from agentkv.documents.index import Index
@@ -130,7 +130,7 @@ class Corpus(Shared):
         on_window: OnWindow | None = None,
         until: Until | None = None,
         cancellation: Cancellation | None = None,
-    ) -> Report:
+    ) -> AddReport:
         """Do what a plan says. What was done before an error, Ctrl-C or a crash stays, and the next call goes on.
 
         ``until`` is asked before each window: once it says so, the rest is left for another time.
@@ -158,7 +158,7 @@ class Corpus(Shared):
         exclude: Sequence[str] = (),
         cancellation: Cancellation | None = None,
         encoding: str | None = None,
-    ) -> Report:
+    ) -> AddReport:
         """Add files and folders, or bring them up to date: unchanged files cost a hash, changed ones are cut anew, and
         what is gone from a folder, or was added by its own path, is retired. ``encoding``: that of all these files,
         kept with them; without it what they say or look like, with a warning where that is a guess.
@@ -168,7 +168,7 @@ class Corpus(Shared):
         plan = self.plan(paths, include=include, exclude=exclude, cancellation=cancellation, encoding=encoding)
         return self.carry_out(plan, cancellation=cancellation)
 
-    def refresh(self, cancellation: Cancellation | None = None) -> Report:
+    def refresh(self, cancellation: Cancellation | None = None) -> AddReport:
         """Read anew the files that have changed since they were added; those that are gone stay as they are.
 
         Raises UnknownCorpus, Cancelled, StoreError's.

@@ -20,21 +20,9 @@ FORMAT.md says what each byte means.
 
 from __future__ import annotations
 
-from agentkv.evidence.ledger import Ledger, RecordedRun, Run
-from agentkv.evidence.records import Anchor, Item
-from agentkv.evidence.scoring import Score, score, scorer
-from agentkv.evidence.verify import Finding, Report, verify
+from agentkv.evidence.ledger import Ledger, Run
+from agentkv.evidence.records import Item
+from agentkv.evidence.scoring import Score, score
+from agentkv.evidence.verify import VerifyReport, verify
 
-__all__ = [
-    "Anchor",
-    "Finding",
-    "Item",
-    "Ledger",
-    "RecordedRun",
-    "Report",
-    "Run",
-    "Score",
-    "score",
-    "scorer",
-    "verify",
-]
+__all__ = ["Item", "Ledger", "Run", "Score", "VerifyReport", "score", "verify"]

@@ -47,7 +47,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class VerifyReport:
     """What a check of a whole ledger saw. ``torn``: bytes of an unfinished last line, as a crash leaves one.
 
     ``beyond``: records after the last that any anchor covers. ``absent``: payloads of which only the digest is
@@ -73,13 +73,13 @@ class Report:
             raise LedgerDamaged(self.folder, [finding.text for finding in self.findings])
 
 
-def verify(folder: Path, given: Sequence[Given] = (), *, payloads: bool = True) -> Report:
+def verify(folder: Path, given: Sequence[Given] = (), *, payloads: bool = True) -> VerifyReport:
     """Check every byte of the ledger in ``folder``; ``given`` are anchors from elsewhere.
 
     ``payloads=False`` leaves the payload files unread. Raises StoreReadError if the ledger cannot be read; of what is
     wrong with it the report tells.
     """
-    report = Report(folder)
+    report = VerifyReport(folder)
     own = _own_anchors(report)  # before the lines: another process may append meanwhile
     place, unreadable = _check_lines(report)
     _check_anchors(report, [*own, *given], place, unreadable)
@@ -112,7 +112,7 @@ def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
             yield number + 1, rest
 
 
-def _check_lines(report: Report) -> tuple[dict[int, int], set[int]]:
+def _check_lines(report: VerifyReport) -> tuple[dict[int, int], set[int]]:
     """Fill entries and findings; the line of each record by its number, and the numbers of unreadable ones."""
     digests: dict[int, str] = {}
     place: dict[int, int] = {}
@@ -160,7 +160,7 @@ def _place_faults(entry: Entry, number: int, expected: int, after: int, digests:
     return []
 
 
-def _own_anchors(report: Report) -> list[Given]:
+def _own_anchors(report: VerifyReport) -> list[Given]:
     found: list[Given] = []
     try:
         head = read_head(report.folder)
@@ -174,7 +174,7 @@ def _own_anchors(report: Report) -> list[Given]:
     return found
 
 
-def _check_anchors(report: Report, anchors: Sequence[Given], place: dict[int, int], unreadable: set[int]) -> None:
+def _check_anchors(report: VerifyReport, anchors: Sequence[Given], place: dict[int, int], unreadable: set[int]) -> None:
     first = report.entries[0] if report.entries else None
     ledger = first.body.get("ledger") if first is not None and first.type == "ledger" else None
     digests = {entry.seq: entry.digest for entry in report.entries}
@@ -201,7 +201,7 @@ def _check_anchors(report: Report, anchors: Sequence[Given], place: dict[int, in
     report.beyond = max(0, len(report.entries) - covered)
 
 
-def _check_runs(report: Report) -> None:
+def _check_runs(report: VerifyReport) -> None:
     """Records of a run stand between its beginning and its end, and are as many as the end says."""
     begun: dict[str, dict[str, int]] = {}
     ended: set[str] = set()
@@ -226,7 +226,7 @@ def _check_runs(report: Report) -> None:
             counts[entry.type] += 1
 
 
-def _check_payloads(report: Report) -> None:
+def _check_payloads(report: VerifyReport) -> None:
     files = PayloadFiles(report.folder)
     for entry in report.entries:
         if entry.type == "torn":
@@ -242,7 +242,7 @@ def _check_payloads(report: Report) -> None:
                 report.findings.append(Finding("payload", what, seq=entry.seq))
 
 
-def _check_torn(report: Report, entry: Entry) -> None:
+def _check_torn(report: VerifyReport, entry: Entry) -> None:
     path = report.folder / entry.body["file"]
     try:
         fsio.refuse_links(report.folder, path)

@@ -52,59 +52,31 @@ from typing import TYPE_CHECKING
 from agentkv._lazy import lazily
 
 if TYPE_CHECKING:
-    from agentkv.flywheel.endpoint import Endpoint
     from agentkv.flywheel.loop import Answered, Flywheel, Learned
-    from agentkv.flywheel.solution import Program, Verdict
-    from agentkv.flywheel.solvers import BestOfN, FromFile, SelfRepair, Solver
-    from agentkv.flywheel.task import ByCallable, Calls, Case, Task, TextTruth, Truth
-    from agentkv.sandbox.base import Level, Limits, Policy
-    from agentkv.sandbox.sandbox import Sandbox
+    from agentkv.flywheel.solvers import BestOfN, FromFile, SelfRepair
+    from agentkv.flywheel.task import Task, Truth
 
 # Nothing is imported before it is asked for: a store's own records and the errors' codes need none of it.
 _HOMES = {
     "Answered": "loop",
     "BestOfN": "solvers",
-    "ByCallable": "task",
-    "Calls": "task",
-    "Case": "task",
-    "Endpoint": "endpoint",
     "Flywheel": "loop",
     "FromFile": "solvers",
     "Learned": "loop",
-    "Level": "agentkv.sandbox.base",
-    "Limits": "agentkv.sandbox.base",
-    "Policy": "agentkv.sandbox.base",
-    "Program": "solution",
-    "Sandbox": "agentkv.sandbox.sandbox",
     "SelfRepair": "solvers",
-    "Solver": "solvers",
     "Task": "task",
-    "TextTruth": "task",
     "Truth": "task",
-    "Verdict": "solution",
 }
 
 __all__ = [
     "Answered",
     "BestOfN",
-    "ByCallable",
-    "Calls",
-    "Case",
-    "Endpoint",
     "Flywheel",
     "FromFile",
     "Learned",
-    "Level",
-    "Limits",
-    "Policy",
-    "Program",
-    "Sandbox",
     "SelfRepair",
-    "Solver",
     "Task",
-    "TextTruth",
     "Truth",
-    "Verdict",
 ]
 
 __getattr__, __dir__ = lazily(__name__, _HOMES, __all__)

@@ -12,8 +12,7 @@ same otherwise, copies outside the store, blocks on a disk's worn-out sectors an
 
 from __future__ import annotations
 
-from agentkv.errors import StillReadable
-from agentkv.forget.forgetting import Forgetting, Report, forget
-from agentkv.forget.selection import Selection, parsed_date
+from agentkv.forget.forgetting import ForgetReport, forget
+from agentkv.forget.selection import Selection
 
-__all__ = ["Forgetting", "Report", "Selection", "StillReadable", "forget", "parsed_date"]
+__all__ = ["ForgetReport", "Selection", "forget"]

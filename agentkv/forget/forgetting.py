@@ -44,7 +44,7 @@ _SEGMENT = ".seg"
 
 
 @dataclass
-class Report:
+class ForgetReport:
     """What was removed, or would be: how many of each kind. ``could_not``: what had to stay, and why.
 
     ``remaining``: where words could still be read afterwards, after ``files`` files of ``n_bytes`` bytes were read.
@@ -65,7 +65,7 @@ def forget(
     engine: Engine | None = None,
     ledgers: Sequence[Path] = (),
     dry_run: bool = False,
-) -> Report:
+) -> ForgetReport:
     """Remove what is meant from every file of ``store`` and of evidence ``ledgers``; ``dry_run`` only counts.
 
     ``engine``: a model by which token ids are read back as text, so that blocks that no thread, name or document tells
@@ -93,9 +93,9 @@ class Forgetting:
         self._words = selection.words
         self._said: list[str] = []
         self._blocks: set[str] = set()
-        self.report = Report(dry_run)
+        self.report = ForgetReport(dry_run)
 
-    def run(self) -> Report:
+    def run(self) -> ForgetReport:
         """Find, remove, prove."""
         # 1. Threads and items, which tell what was said; of a text only itself is looked for elsewhere.
         self._threads()

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from pydantic import ValidationError
 
 from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.blocks.checkpoints import Checkpoints, Division, begins_with_opening, divide
-from agentkv.engine.base import Cancellation, Engine, Sampling
+from agentkv.engine.base import Cancellation, Engine
 from agentkv.engine.embed import Embedder, open_embedder
 from agentkv.engine.generate import check_window
 from agentkv.engine.opening import choose, open_engine
@@ -32,8 +32,8 @@ from agentkv.memory import again, threads
 from agentkv.memory.again import Again
 from agentkv.memory.fitting import Fitting
 from agentkv.memory.manuals import Manuals
+from agentkv.memory.options import TurnOptions, TurnSettings, WhenFull
 from agentkv.memory.threads import Thread
-from agentkv.memory.trimming import WhenFull
 from agentkv.memory.turn import TurnInProgress
 from agentkv.notices import warn
 from agentkv.records import Decision, NamedBlock, SelfTest, Turn
@@ -42,13 +42,11 @@ from agentkv.router.decision import Fallback
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import Learned
 from agentkv.router.log import DecisionLog
-from agentkv.router.routing import Pick, Progress, Routing, Wanted, Within
+from agentkv.router.routing import Progress, Routing
 from agentkv.router.weights import LOSE
 from agentkv.skills.manual import Manual, load_manual
 from agentkv.store.catalog import BlockStore
 from agentkv.tracing import Telemetry, open_tracing, routed
-
-__all__ = ["DEFAULT_PREFIX", "AgentMemory", "Pick", "Within"]
 
 DEFAULT_PREFIX = (
     "You are a helpful assistant. Answer the user's question briefly and exactly. "
@@ -225,10 +223,10 @@ class AgentMemory(Shared):
         named = self._name_record(entry, text, self.blocks.id_of(prompt.manual, parent_id))
         if entry.kind == "text" and self.store.name("skill", entry.name, named.fingerprint_id) is not None:
             raise UsageError(f"{entry.name!r} is the name of a skill. Choose another, or run `agentkv rm` on it first.")
-        how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
+        deposit_tokens = partial(self.blocks.deposit, allow_inexact=allow_inexact, cancellation=cancellation)
         with self.engine.lock, self.store.holding():  # a card must not make its own manual go
-            parent = self.blocks.deposit(prompt.prefix, **how).manifest if above is None else above
-            deposit = self.blocks.deposit(prompt.manual, parent=parent, **how)
+            parent = deposit_tokens(prompt.prefix).manifest if above is None else above
+            deposit = deposit_tokens(prompt.manual, parent=parent)
             self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
             self.store.set_name(named, text)
             self.routing.remember(named, text)
@@ -311,68 +309,23 @@ class AgentMemory(Shared):
 
     # --- a turn -----------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        question: str | Sequence[Message],
-        *,
-        skill: str | Pick | Within | None = Pick.ROUTE,
-        graft: bool = True,
-        max_new: int | None = None,
-        sampling: Sampling | None = None,
-        stop: Sequence[str] = (),
-        grammar: str | None = None,
-        logprobs: bool = False,
-        cancellation: Cancellation | None = None,
-        system: str = "",
-        tools: Sequence[Schema] = (),
-        keep: bool = False,
-        conversation: str = "",
-        when_full: Literal["refuse", "keep-last"] = "keep-last",
-    ) -> Turn:
-        """Answer one question and return the turn's whole record.
+    def ask(self, question: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Turn:
+        """Answer one question and return the turn's record; the options are those of :class:`~agentkv.TurnOptions`.
 
-        ``skill``: a stored name, None for no block, by default whatever the router picks, or :class:`Within` a skill
-        what it picks there (so too for the name of a skill that was stored in parts). ``graft=False`` reads
-        the manual instead of restoring it: the same prompt, the same ids, for comparison. ``max_new``: most tokens of
-        the answer; None for 512, or as many as the window has room for. An answer that was cut says so in ``finish``
-        and in ``notes``. ``system`` is put behind the agent prefix and before every manual, and ``tools`` are taught
-        there, in the model's own form.
-
-        ``question`` may be a whole conversation; what an earlier turn of it has kept is restored. ``keep`` keeps this
-        turn's state, so that the next one, in whatever process, reads only its new tokens; where it cannot be kept, the
-        record says why (``not_kept``). ``conversation``: its name, for spans alone.
-
-        ``when_full``: what is done with a conversation that does not fit into the window: its oldest turns are left out
-        (``keep-last``), or it is refused. A manual that leaves no room for the question alone gives way to a smaller
-        part of the same skill, or, if it was only routed to, to none; ``Turn.notes`` says so, see ``fitting.py``.
-        Raises UnknownSkill, WindowOverflow (before anything is decoded), CorruptBlock, InvalidGrammar, Cancelled.
+        ``question`` may be a whole conversation, the question last; what an earlier turn of it has kept is restored.
+        A manual that leaves no room for the question alone gives way to a smaller part of the same skill, or, if it
+        was only routed to, to none; ``Turn.notes`` says so. Raises UnknownSkill, WindowOverflow (before anything is
+        decoded), CorruptBlock, InvalidGrammar, UsageError, Cancelled; TypeError for an option that does not exist.
         """
-        turn = self._turn(question, skill, graft, system, tools, keep, conversation, max_new, when_full)
-        for _ in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
+        turn = self._turn(question, TurnSettings(**options))
+        for _ in turn.run():
             pass
         return turn.record()
 
-    def stream(
-        self,
-        question: str | Sequence[Message],
-        *,
-        skill: Wanted = Pick.ROUTE,
-        graft: bool = True,
-        max_new: int | None = None,
-        sampling: Sampling | None = None,
-        stop: Sequence[str] = (),
-        grammar: str | None = None,
-        logprobs: bool = False,
-        cancellation: Cancellation | None = None,
-        system: str = "",
-        tools: Sequence[Schema] = (),
-        keep: bool = False,
-        conversation: str = "",
-        when_full: Literal["refuse", "keep-last"] = "keep-last",
-    ) -> Iterator[str | Turn]:
-        """Like :meth:`ask`, as pieces while they come, then the record. ``skill`` may be a decision made before."""
-        turn = self._turn(question, skill, graft, system, tools, keep, conversation, max_new, when_full)
-        for piece in turn.run(max_new, sampling, stop, grammar, cancellation, logprobs):
+    def stream(self, question: str | Sequence[Message], **options: Unpack[TurnOptions]) -> Iterator[str | Turn]:
+        """Like :meth:`ask`, as pieces of text while they come; the last item is the record."""
+        turn = self._turn(question, TurnSettings(**options))
+        for piece in turn.run():
             if piece.text:
                 yield piece.text
         yield turn.record()
@@ -399,25 +352,16 @@ class AgentMemory(Shared):
 
     # --- how a turn is put together ---------------------------------------------------------------
 
-    def _turn(
-        self,
-        question: str | Sequence[Message],
-        skill: Wanted,
-        graft: bool,
-        system: str,
-        tools: Sequence[Schema],
-        keep: bool,
-        conversation: str,
-        max_new: int | None,
-        when_full: Literal["refuse", "keep-last"],
-    ) -> TurnInProgress:
+    def _turn(self, question: str | Sequence[Message], options: TurnSettings) -> TurnInProgress:
+        if options.when_full == "summarise":
+            raise UsageError("only a thread summarises what does not fit; here when_full is refuse or keep-last")
         messages = [Message("user", question)] if isinstance(question, str) else list(question)
 
         def build(pick: str | None) -> tuple[Division, tuple[str, ...]]:
-            prompt_of = partial(self._prompt, system=system, tools=tools)
-            fitting = Fitting(prompt_of, self.routing, self.engine.window, max_new)
-            drops = isinstance(skill, Pick | Decision)
-            fitted = fitting.fit(messages, turn.decision, trims=when_full != "refuse", drops=drops)
+            prompt_of = partial(self._prompt, system=options.system, tools=options.tools)
+            fitting = Fitting(prompt_of, self.routing, self.engine.window, options.max_new)
+            trims = options.when_full == "keep-last"
+            fitted = fitting.fit(messages, turn.decision, trims=trims, drops=options.routes)
             if fitted.pick != pick:
                 turn.fall_back(fitted.pick, fitted.notes[0])
             for note in fitted.notes:
@@ -426,13 +370,11 @@ class AgentMemory(Shared):
 
         turn = TurnInProgress(
             self.blocks,
-            next((message.content for message in reversed(messages) if message.role == "user"), ""),
-            decide=lambda asked: self.routing.decide(asked, skill),
+            messages,
+            options,
+            decide=lambda asked: options.decision or self.routing.decide(asked, options.skill, options.within),
             build=build,
-            graft=graft,
-            checkpoints=self.checkpoints if keep else None,
-            conversation=conversation,
-            said=messages,
+            checkpoints=self.checkpoints if options.keep else None,
         )
         return turn
 

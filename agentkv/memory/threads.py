@@ -11,31 +11,23 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Iterator
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pydantic import ValidationError
 
 from agentkv.engine.prompt import Message
 from agentkv.errors import CorruptThread, StoreError, ThreadChanged, UnknownThread, UsageError, WindowOverflow
 from agentkv.io.shared import Shared
+from agentkv.memory.options import POLICIES, TurnOptions, TurnSettings, WhenFull
 from agentkv.memory.threadlog import EMPTY, ThreadLog, thread_names
-from agentkv.memory.trimming import POLICIES, Shown, Trimming, WhenFull, left_out_note, spoken
+from agentkv.memory.trimming import Shown, Trimming, left_out_note, spoken
 from agentkv.notices import warn
 from agentkv.records import ThreadEntry, Turn
-from agentkv.router.routing import Pick, Within
+from agentkv.router.routing import ROUTE, Pick
 from agentkv.store.catalog import BlockStore
 
 if TYPE_CHECKING:
     from agentkv.memory.memory import AgentMemory
-
-
-class Same(Enum):
-    """A value of ``skill`` in a thread."""
-
-    SKILL = "same"
-    """The skill of the turn before; in the first turn, and behind one that lacked the skills that are stored, whatever
-    the router picks."""
 
 
 class Transcript:
@@ -151,22 +143,20 @@ class Thread(Shared, Transcript):
     def _opened(self, thread_id: str) -> Self:
         return type(self)(self._memory, thread_id, when_full=self._when_full)
 
-    def ask(self, text: str, *, skill: str | Pick | Within | Same | None = Same.SKILL, **how: Any) -> Turn:
-        """Answer behind everything said before, and keep both; ``how`` as for :meth:`agentkv.AgentMemory.ask`.
+    def ask(self, text: str, **options: Unpack[TurnOptions]) -> Turn:
+        """Answer after everything said before, and keep both; the options are those of :class:`~agentkv.TurnOptions`.
 
-        With another ``skill`` than before the conversation is read once more behind that manual, and kept there too.
-        Raises ThreadChanged and, for a store that cannot be written, StoreReadError before anything is evaluated, and
-        whatever ``ask`` raises. If another has gone on with the thread meanwhile, or the turn cannot be written down,
-        the ThreadChanged, StoreFull or StoreReadError has the answer in hand, as ``turn``. The thread is as it was
-        then.
+        With another ``skill`` than before the conversation is prefilled once more on top of that manual, and kept there
+        too. Raises ThreadChanged and, for a store that cannot be written, StoreReadError before anything is evaluated,
+        and whatever :meth:`agentkv.AgentMemory.ask` raises. If another has gone on with the thread meanwhile, or the
+        turn cannot be written down, the ThreadChanged, StoreFull or StoreReadError has the answer in hand, as ``turn``.
+        The thread is as it was then.
         """
-        *_, turn = self.stream(text, skill=skill, **how)
+        *_, turn = self.stream(text, **options)
         assert isinstance(turn, Turn)
         return turn
 
-    def stream(
-        self, text: str, *, skill: str | Pick | Within | Same | None = Same.SKILL, **how: Any
-    ) -> Iterator[str | Turn]:
+    def stream(self, text: str, **options: Unpack[TurnOptions]) -> Iterator[str | Turn]:
         """Like :meth:`ask`, as pieces of whole characters while they come; the last item is the record.
 
         A stream that is not read to its end leaves the thread as it was.
@@ -175,37 +165,40 @@ class Thread(Shared, Transcript):
         self._require_newest()
         _entry(self.thread_id, self._head)
         if text.encode(errors="replace").decode() != text:
-            raise UsageError("the question holds text that is no valid Unicode")
+            raise UsageError("the question holds text that is not valid Unicode")
         self._log.require_writable()
-        # 2. Answer, behind less of the conversation where it does not fit; that is known before anything is decoded.
-        question, wanted = Message("user", text), self._skill(skill)
-        settings = {"keep": True, "conversation": self.thread_id, **how, "when_full": "refuse"}
-        shown, why, begun = self._shown(), None, False
+        # 2. Answer, after less of the conversation where it does not fit; that is known before anything is decoded.
+        question, when_full = Message("user", text), TurnSettings(**options).when_full
+        if "when_full" not in options:
+            when_full = self._when_full
+        if not {"skill", "within", "decision"} & set(options):
+            options["skill"] = self._skill()
+        turn_options: TurnOptions = {"keep": True, "conversation": self.thread_id, **options, "when_full": "refuse"}
+        shown, why, has_begun = self._shown(when_full), None, False
         while True:
             try:
-                for item in self._memory.stream(shown.messages(self._turns, question), skill=wanted, **settings):
-                    begun = True
+                for item in self._memory.stream(shown.messages(self._turns, question), **turn_options):
+                    has_begun = True
                     yield self._kept(text, item, shown, why) if isinstance(item, Turn) else item
                 return
             except WindowOverflow as overflow:
-                if begun or self._when_full == "refuse":
+                if has_begun or when_full == "refuse":
                     raise
-                trimming = Trimming(self._memory, self._turns, question, overflow, settings)
-                if self._when_full == "summarise":
+                trimming = Trimming(self._memory, self._turns, question, overflow, turn_options)
+                if when_full == "summarise":
                     shown, why = trimming.summarise(shown)
                 else:
                     shown = trimming.keep_last(shown)
 
-    def _shown(self) -> Shown:
+    def _shown(self, when_full: WhenFull) -> Shown:
         """What the turn before was shown; with ``refuse`` always everything."""
-        if self._when_full == "refuse" or not self._turns:
+        if when_full == "refuse" or not self._turns:
             return Shown()
         return Shown(self._turns[-1].left_out, self._turns[-1].summary)
 
-    def _skill(self, skill: str | Pick | Within | Same | None) -> str | Pick | Within | None:
-        if not isinstance(skill, Same):
-            return skill
-        return Pick.ROUTE if not self._turns or self._turns[-1].lacking else self._turns[-1].skill
+    def _skill(self) -> str | Pick | None:
+        """The skill of the turn before; ROUTE in the first, and after a turn without skills that are stored now."""
+        return ROUTE if not self._turns or self._turns[-1].lacking else self._turns[-1].skill
 
     def _kept(self, question: str, turn: Turn, shown: Shown, why: str | None) -> Turn:
         """Write a turn down; its record, with what was left out. Raises ThreadChanged and others with the turn."""

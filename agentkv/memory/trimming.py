@@ -9,26 +9,22 @@ tokens; refuses to know how a thread is kept.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from agentkv.engine.prompt import Message
 from agentkv.errors import WindowOverflow
+from agentkv.memory.options import TurnOptions
 from agentkv.records import ThreadEntry
 
 if TYPE_CHECKING:
     from agentkv.memory.memory import AgentMemory
 
-WhenFull = Literal["refuse", "keep-last", "summarise"]
-"""What is done with a turn that no longer fits: refuse it, show the last turns only, or summarise the oldest."""
-POLICIES: tuple[WhenFull, ...] = ("refuse", "keep-last", "summarise")
-
 SUMMARISE = (
     "Summarise our conversation so far in a few sentences. Keep every name, number, date, decision and open question."
 )
 _SUMMARY_TOKENS = 512
-_TAKEN_OVER = ("system", "tools", "graft", "cancellation", "conversation", "when_full")
 _NO_ROOM = "there was no room for it"
 
 
@@ -54,7 +50,7 @@ def spoken(turns: Sequence[ThreadEntry]) -> list[Message]:
 class Trimming:
     """One cut of a conversation of ``memory`` to what a turn has room for.
 
-    ``turns``: those said before; ``overflow``: what the turn as it was asked for said. ``settings``: of the turn, of
+    ``turns``: those said before; ``overflow``: what the turn as it was asked for said. ``options``: of the turn, of
     which a summary takes over what its prompt needs to begin alike.
     """
 
@@ -64,11 +60,11 @@ class Trimming:
         turns: Sequence[ThreadEntry],
         question: Message,
         overflow: WindowOverflow,
-        settings: Mapping[str, Any],
+        options: TurnOptions,
     ) -> None:
         self._memory, self._turns, self._question, self._overflow = memory, turns, question, overflow
         self._room = overflow.window - overflow.n_block - overflow.max_new
-        self._settings = {name: settings[name] for name in _TAKEN_OVER if name in settings}
+        self._options = options
 
     def keep_last(self, before: Shown) -> Shown:
         """Leave out so many turns more that the rest takes half of the room. Raises the WindowOverflow if none fit."""
@@ -98,8 +94,11 @@ class Trimming:
     def _summary(self, shown: Shown, upto: int, budget: int) -> str:
         """The model's summary of what was shown up to a turn; it goes on from that turn's checkpoint."""
         old = shown.messages(self._turns[:upto], Message("user", SUMMARISE))
-        skill = self._turns[-1].skill
-        return self._memory.ask(old, skill=skill, max_new=budget, keep=False, **self._settings).text
+        options: TurnOptions = {"skill": self._turns[-1].skill, "max_new": budget, "when_full": "refuse"}
+        for name in ("system", "tools", "graft", "cancellation", "conversation"):
+            if name in self._options:
+                options[name] = self._options[name]
+        return self._memory.ask(old, **options).text
 
     def _fitting(self, shown: Shown, target: int, most: int) -> int | None:
         """Up to which turn, at most ``target``, a summary can be asked for in ``most`` tokens; None if of none."""

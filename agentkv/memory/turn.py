@@ -27,6 +27,7 @@ from agentkv.engine.generate import MAX_NEW, generate, room
 from agentkv.engine.prompt import Message
 from agentkv.errors import AgentKVError, NativeRefusal, StoreError, UsageError
 from agentkv.io.hashing import sha256
+from agentkv.memory.options import TurnSettings
 from agentkv.notices import warn
 from agentkv.records import Decision, Manifest, Timings, TokenCounts, Turn
 from agentkv.tracing import Span, Value, messages, routed
@@ -36,28 +37,27 @@ CUT = "the answer was cut"
 
 
 class TurnInProgress:
-    """One turn. ``decide`` picks a name or none for the question, ``build`` makes the ids behind it, and stop strings.
+    """One turn, which answers the last user message of ``conversation``.
 
-    ``checkpoints``: where the conversation's state is to be kept; None to keep nothing. ``conversation``, its name, and
-    ``said``, its messages, are for spans alone.
+    ``decide`` picks a name or none for that question; ``build`` makes the prompt's token ids for the pick, and its stop
+    strings. ``checkpoints``: where the conversation's state is kept; None to keep nothing.
     """
 
     def __init__(
         self,
         blocks: Blocks,
-        question: str,
+        conversation: Sequence[Message],
+        options: TurnSettings,
         *,
         decide: Callable[[str], Decision],
         build: Callable[[str | None], tuple[Division, tuple[str, ...]]],
-        graft: bool,
         checkpoints: Checkpoints | None = None,
-        conversation: str = "",
-        said: Sequence[Message] = (),
     ) -> None:
-        if not question.strip():
+        self._question = next((message.content for message in reversed(conversation) if message.role == "user"), "")
+        if not self._question.strip():
             raise UsageError("the question is empty")
-        self._blocks, self._question, self._decide, self._build, self._graft = blocks, question, decide, build, graft
-        self._checkpoints, self._conversation, self._said = checkpoints, conversation, said
+        self._blocks, self._conversation, self._options = blocks, conversation, options
+        self._decide, self._build, self._checkpoints = decide, build, checkpoints
         self._decision: Decision
         self._states: list[tuple[int, State]] = []
         self._texts: list[str] = []
@@ -91,20 +91,13 @@ class TurnInProgress:
         """Take another name than was decided on, or none; said in the record."""
         self._decision = self._decision.model_copy(update={"pick": pick, "fallback": why})
 
-    def run(
-        self,
-        max_new: int | None,
-        sampling: Sampling | None,
-        stop: Sequence[str],
-        grammar: str | None,
-        cancellation: Cancellation | None,
-        logprobs: bool = False,
-    ) -> Iterator[Piece]:
-        engine, tracing = self._blocks.engine, self._blocks.tracing
+    def run(self) -> Iterator[Piece]:
+        """Generate the answer, piece by piece; read to its end, :meth:`record` is complete."""
+        engine, tracing, options = self._blocks.engine, self._blocks.tracing, self._options
         with self._blocks.exclusive(), tracing.span(f"chat {engine.info.name}") as span:
             self._span = span
             if span.on:
-                span.set(self._asked(max_new, sampling or Sampling(), tracing.content))
+                span.set(self._asked(options.sampling or Sampling(), tracing.content))
             # 1. Route.
             with self._stage("route") as stage:
                 self._decision = self._decide(self._question)
@@ -116,10 +109,10 @@ class TurnInProgress:
             # 2. Build the ids; nothing is decoded unless everything fits.
             division, stops = self._build(self._decision.pick)
             n_blocks = sum(map(len, division.blocks))
-            limit = room(n_blocks, division.total - n_blocks, max_new, engine.window)
+            limit = room(n_blocks, division.total - n_blocks, options.max_new, engine.window)
             self._before = (engine.counters.restored, engine.counters.decoded)
             # 3. Restore what is stored of the chain, read the rest part by part.
-            logits = self._read(division, cancellation)
+            logits = self._read(division, options.cancellation)
             self._first = sha256(logits.data)
             self._restored = engine.counters.restored - self._before[0]
             self._prefilled = engine.counters.decoded - self._before[1]
@@ -130,21 +123,21 @@ class TurnInProgress:
                         engine,
                         logits,
                         max_new=limit,
-                        sampling=sampling,
-                        stop=(*stops, *stop),
-                        grammar=grammar,
-                        logprobs=logprobs,
-                        cancellation=cancellation,
+                        sampling=options.sampling,
+                        stop=(*stops, *options.stop),
+                        grammar=options.grammar,
+                        logprobs=options.logprobs,
+                        cancellation=options.cancellation,
                         observe=lambda step: self._digest.update(step.data),
                     ):
                         self._keep(piece)
                         if piece.finish == "length":
-                            self._note_cut(limit, engine.window, by_default=max_new is None)
+                            self._note_cut(limit, engine.window, by_default=options.max_new is None)
                         yield piece
                 # 5. Keep what the next turn can go on from.
                 if self._checkpoints is not None:
                     with self._stage("keep"):
-                        self._keep_states(self._checkpoints, division, cancellation)
+                        self._keep_states(self._checkpoints, division, options.cancellation)
             finally:
                 self._count()
                 if span.on:
@@ -214,7 +207,7 @@ class TurnInProgress:
 
     def _restore(self, division: Division) -> int:
         """Restore the longest chain that leaves a token to read, for a state holds no logits; of how many parts."""
-        if not self._graft:
+        if not self._options.graft:
             self._blocks.engine.clear()
             return 0
         found = self._blocks.restore_longest(division.parts, below=division.total)
@@ -264,8 +257,8 @@ class TurnInProgress:
     def _reason(self, restored: int, parts: int) -> str | None:
         if restored >= parts:
             return None
-        if not self._graft:
-            return "asked to read"
+        if not self._options.graft:
+            return "graft is off"
         return "the agent prefix is not stored" if restored == 0 else "the manual is not stored behind this prefix"
 
     def _keep(self, piece: Piece) -> None:
@@ -299,7 +292,7 @@ class TurnInProgress:
             "turn",
             skill=self._decision.pick,
             block_id=self._block_id,
-            graft=self._graft,
+            graft=self._options.graft,
             restored=self._restored,
             read=self._prefilled,
             generated=len(self._ids),
@@ -310,20 +303,20 @@ class TurnInProgress:
             keep_ms=self._ms["keep"],
         )
 
-    def _asked(self, max_new: int | None, sampling: Sampling, content: bool) -> dict[str, Value | None]:
+    def _asked(self, sampling: Sampling, content: bool) -> dict[str, Value | None]:
         """What a span tells of the request."""
         drawn = sampling.temperature > 0
         return {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "agentkv",
             "gen_ai.request.model": self._blocks.engine.info.name,
-            "gen_ai.request.max_tokens": max_new,
+            "gen_ai.request.max_tokens": self._options.max_new,
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p if drawn else None,
             "gen_ai.request.top_k": sampling.top_k or None if drawn else None,
             "gen_ai.request.seed": sampling.seed if drawn else None,
-            "gen_ai.conversation.id": self._conversation or None,
-            "gen_ai.input.messages": messages((m.role, m.content) for m in self._said) if content else None,
+            "gen_ai.conversation.id": self._options.conversation or None,
+            "gen_ai.input.messages": messages((m.role, m.content) for m in self._conversation) if content else None,
         }
 
     def _done(self, content: bool) -> dict[str, Value | None]:

@@ -37,36 +37,20 @@ FORMAT.md says what each byte means.
 
 from __future__ import annotations
 
-from agentkv.packs.check import BlockInfo, Contents, check
 from agentkv.packs.create import CreatedPack, create_pack
-from agentkv.packs.format import PackIndex, PackLimits
-from agentkv.packs.importing import ImportedPack, admit, import_pack, sources_of, store_pack
+from agentkv.packs.importing import ImportedPack, import_pack
 from agentkv.packs.proof import Proof, prove_pack
 from agentkv.packs.reader import Pack, open_pack
-from agentkv.signing.keys import SigningKey, generate_key, load_key, parse_public_key
-from agentkv.signing.trust import Trust, Verdict
+from agentkv.signing.trust import Trust
 
 __all__ = [
-    "BlockInfo",
-    "Contents",
     "CreatedPack",
     "ImportedPack",
     "Pack",
-    "PackIndex",
-    "PackLimits",
     "Proof",
-    "SigningKey",
     "Trust",
-    "Verdict",
-    "admit",
-    "check",
     "create_pack",
-    "generate_key",
     "import_pack",
-    "load_key",
     "open_pack",
-    "parse_public_key",
     "prove_pack",
-    "sources_of",
-    "store_pack",
 ]

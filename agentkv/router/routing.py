@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.blocks.mismatch import in_words, incompatible, notice, others
@@ -33,21 +33,13 @@ Progress = Callable[[Iterable[Labelled]], Iterable[Labelled]]
 
 
 class Pick(Enum):
-    """Values of ``skill`` that are no name."""
+    """The one value of ``skill`` that is neither a name nor None."""
 
     ROUTE = "route"
-    """Ask the router."""
 
 
-@dataclass(frozen=True)
-class Within:
-    """For ``skill``: ask the router, but only among what lies within this skill, its parts and references."""
-
-    skill: str
-
-
-Wanted = str | Pick | Within | Decision | None
-"""Behind which block a turn is asked: a stored name, what the router picks, what it has picked, or none."""
+ROUTE: Final = Pick.ROUTE
+"""For ``skill``: what the router picks."""
 
 
 @dataclass(frozen=True)
@@ -238,14 +230,12 @@ class Routing:
 
     # --- decisions --------------------------------------------------------------------------------
 
-    def decide(self, question: str, skill: Wanted) -> Decision:
-        """The decision of a turn whose caller said ``skill``."""
-        if isinstance(skill, Decision):
-            return skill
+    def decide(self, question: str, skill: str | Pick | None, within: str | None = None) -> Decision:
+        """The decision of a turn with these options; see :class:`agentkv.TurnOptions`."""
+        if within is not None:
+            return self._within(question, within)
         if isinstance(skill, Pick):
             return self.route(question)
-        if isinstance(skill, Within):
-            return self._within(question, skill.skill)
         if skill is None or self.find(skill) is not None:
             return given(skill)
         if any(entry.name.startswith(f"{skill}/") for entry in self.names()):

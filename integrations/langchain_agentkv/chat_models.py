@@ -29,12 +29,11 @@ from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import run_in_executor
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentkv import AgentMemory
+from agentkv import ROUTE, AgentMemory
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import MAX_NEW
 from agentkv.errors import UsageError
 from agentkv.io.hashing import sha256, tagged_digest
-from agentkv.memory.memory import Pick
 from langchain_agentkv import settings
 from langchain_agentkv.answers import Answer
 from langchain_agentkv.blocks import traceable
@@ -105,7 +104,7 @@ class ChatAgentKV(BaseChatModel):
     store: str | Path | None = Field(default=None, exclude=True)
     """Makes ``memory``, and is None from then on; so is ``model``."""
     model: str | None = Field(default=None, exclude=True)
-    skill: settings.Skill = Pick.ROUTE
+    skill: settings.Skill = ROUTE
     max_new: settings.MaxNew | None = Field(default=None, alias="max_tokens")
     temperature: settings.Temperature = 0.0
     top_p: settings.TopP = 1.0
@@ -230,7 +229,7 @@ class ChatAgentKV(BaseChatModel):
     def _identifying_params(self) -> dict[str, Any]:
         """The model and every setting; strings, numbers and lists only."""
         set_here = {name: getattr(self, name) for name in settings.TurnSettings.model_fields}
-        if isinstance(self.skill, Pick):
+        if self.skill is ROUTE:
             set_here["skill"] = self.skill.value
         return {
             "model_name": self.memory.engine.info.name,
@@ -345,7 +344,7 @@ class ChatAgentKV(BaseChatModel):
             call["stop"] = stop
         if call.get("tools"):
             call["tools"] = converted(call["tools"])
-        if own["skill"] is Pick.ROUTE and run is not None and "lc_source" in (run.metadata or {}):
+        if own["skill"] is ROUTE and run is not None and "lc_source" in (run.metadata or {}):
             own["skill"] = None  # a middleware's own request, of a summary say: nobody's question
         return Request(self.memory, conversation(messages), settings.checked({**own, **call}, call=True))
 

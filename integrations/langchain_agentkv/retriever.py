@@ -16,7 +16,8 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, model_validator
 
-from agentkv.documents import Corpus, Hit, Shelf, find
+from agentkv.documents import Corpus, Hit, Shelf
+from agentkv.documents.corpus import find
 from agentkv.documents.locate import Embed
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder

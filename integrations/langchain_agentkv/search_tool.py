@@ -16,7 +16,8 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.tools import StructuredTool, ToolException
 from pydantic import BaseModel, Field, StringConstraints
 
-from agentkv.documents import Corpus, Evidence, Reply, Shelf
+from agentkv.documents import Corpus, Reply, Shelf
+from agentkv.documents.answer import Evidence
 from agentkv.documents.locate import Embed, nothing_found
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agentkv.engine.base import Sampling
 from agentkv.errors import UsageError
-from agentkv.memory.memory import Pick
 from agentkv.records import Decision
+from agentkv.router.routing import ROUTE, Pick
 
 ALIASES = {"max_tokens": "max_new"}
 """Other names of settings, as LangChain has them."""
@@ -25,7 +25,7 @@ _NOT_FOR_US = {"stream", "strict"}
 
 
 def _skill(value: Any) -> Any:
-    return Pick.ROUTE if value == Pick.ROUTE.value else value
+    return ROUTE if value == ROUTE.value else value
 
 
 def _stop(value: Any) -> Any:
@@ -47,7 +47,7 @@ class TurnSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    skill: Skill = Pick.ROUTE
+    skill: Skill = ROUTE
     max_new: MaxNew | None = None
     temperature: Temperature = 0.0
     top_p: TopP = 1.0

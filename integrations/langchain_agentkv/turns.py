@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 from langchain_core.runnables.config import run_in_executor
 
-from agentkv import AgentMemory
+from agentkv import ROUTE, AgentMemory
 from agentkv.engine.base import Cancellation
 from agentkv.engine.constrain.calls import BrokenCall, CallReader, Part
 from agentkv.engine.tools import ToolCall
 from agentkv.errors import Cancelled, WindowOverflow
 from agentkv.io.hashing import tagged_digest
-from agentkv.memory.memory import Pick
 from agentkv.notices import warn
 from agentkv.records import Decision, Timings, Turn
 from langchain_agentkv import tools
@@ -86,7 +85,7 @@ class Request:
 
     def _run(self, cancellation: Cancellation) -> Generator[Item, None, None]:
         memory, wanted = self.memory, self.settings
-        routed = memory.route(self.conversation.question) if isinstance(wanted.skill, Pick) else None
+        routed = memory.route(self.conversation.question) if wanted.skill is ROUTE else None
         parts = _Parts(self._call_id, self._check())
         turn = yield from self._turn(routed, parts, (), cancellation)
         if parts.repeated and not parts.called:  # once more, and what was called again is not offered
@@ -125,7 +124,8 @@ class Request:
         reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
         pieces = memory.stream(
             self.conversation.messages,
-            skill=self._decided(routed) or wanted.skill,
+            skill=wanted.skill,
+            decision=self._decided(routed),
             max_new=wanted.max_new,
             sampling=wanted.sampling,
             stop=wanted.stop,

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentkv import FakeEngine, Manifest
+from agentkv import FakeEngine
 from agentkv.bench import size
 from agentkv.bench.scorers import size as scored
 from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.cli.bench.size import _show as shown
 from agentkv.engine.fake import LAYOUT
 from agentkv.errors import GuaranteeViolated, UsageError
+from agentkv.records import Manifest
 from agentkv.store.format import Codec
 
 TEXTS = [f"Paragraph {i} says that rule {i * 7} holds on day {i}.\n\n" * 2 for i in range(20)]

@@ -15,7 +15,8 @@ from typing import Any
 from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.evidence import Ledger, RecordedRun
+from agentkv.evidence import Ledger
+from agentkv.evidence.ledger import RecordedRun
 from agentkv.io.hashing import canonical_json
 from agentkv.memory.memory import AgentMemory
 from agentkv.skills.manual import Manual, load_manuals

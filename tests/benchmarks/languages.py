@@ -26,10 +26,10 @@ import numpy as np
 from langchain_agentkv import AgentKVStore
 from langgraph.store.base import PutOp
 
-from agentkv import AgentMemory, Embedder, FakeEngine
+from agentkv import AgentMemory, FakeEngine
 from agentkv.bench import route
 from agentkv.documents import Corpus
-from agentkv.engine.embed import FakeEmbedder, opened_embedder
+from agentkv.engine.embed import Embedder, FakeEmbedder, opened_embedder
 from agentkv.router.base import Candidate
 from agentkv.router.defaults import NARROWING_BY_MEANING
 from agentkv.router.lexical import LexicalClassifier

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.evidence import Item, Ledger, RecordedRun, Run
+from agentkv.evidence import Item, Ledger, Run
+from agentkv.evidence.ledger import RecordedRun
 from agentkv.memory.memory import AgentMemory
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentkv import AgentKVWarning, AgentMemory, FakeEngine, SkillLibrary, Within
+from agentkv import AgentKVWarning, AgentMemory, FakeEngine, SkillLibrary
 from agentkv.blocks.mismatch import fields_counted, others
 from agentkv.engine import fake
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import IncompatibleFingerprint, SkillsLeftOut
-from agentkv.memory.threads import Same
 
 FEES = "The restocking fee of an opened reader is 12%."
 FLASH = EngineSettings(flash_attention=True)
@@ -123,10 +122,10 @@ def test_the_parts_of_a_skill_are_not_forgotten(tmp_path: Path) -> None:
         with pytest.warns(
             AgentKVWarning, match=r"left out, since another engine has made them: big/references/more\.md"
         ):
-            assert len(memory.ask("How?", skill=Within("big")).notes) == 1
+            assert len(memory.ask("How?", within="big").notes) == 1
         memory.strict = True
         with pytest.raises(SkillsLeftOut):
-            memory.ask("How?", skill=Within("big"))
+            memory.ask("How?", within="big")
         for name in memory.names():
             memory.store.remove_name(name.kind, name.name, name.fingerprint_id)
         memory.store.remove_name("skill", "big", engine().fingerprint().id)
@@ -144,7 +143,7 @@ def test_a_conversation_behind_a_skill_of_another_engine_says_so(store: Path) ->
         memory.thread("t").ask("How much?", skill="fees")
     with AgentMemory(store, engine(FLASH)) as memory:
         with pytest.raises(IncompatibleFingerprint, match="deposit --again"):
-            memory.thread("t").ask("And now?", skill=Same.SKILL)
+            memory.thread("t").ask("And now?")
         memory.deposit_again()
         assert memory.thread("t").ask("And now?").decision.pick == "fees"
 

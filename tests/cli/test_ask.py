@@ -31,7 +31,7 @@ def test_json_is_the_turn(filled: Run) -> None:
 
 def test_reread_is_the_same_computation(filled: Run) -> None:
     graft = record(filled("ask", QUESTION, "--skill", "fees", "--json"))
-    reread = record(filled("ask", QUESTION, "--skill", "fees", "--reread", "--json"))
+    reread = record(filled("ask", QUESTION, "--skill", "fees", "--no-graft", "--json"))
     assert reread["tokens"]["restored"] == 0
     assert reread["tokens"]["prefilled"] == graft["tokens"]["restored"] + graft["tokens"]["prefilled"]
     assert (reread["logits_sha256"], reread["text"]) == (graft["logits_sha256"], graft["text"])

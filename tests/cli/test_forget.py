@@ -8,8 +8,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from agentkv.cli import app
-from agentkv.errors import NotConfirmed, UsageError
-from agentkv.forget import StillReadable
+from agentkv.errors import NotConfirmed, StillReadable, UsageError
 
 from .conftest import Run, error_of, record
 

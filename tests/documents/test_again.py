@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.documents import Corpus, deposit_again
+from agentkv.documents import Corpus
+from agentkv.documents.again import deposit_again
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import StaleDocument, UnknownCorpus
 

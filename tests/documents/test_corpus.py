@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from agentkv import AgentKVWarning, AgentMemory, BlockStore, Cancellation, Exactness, FakeEngine
-from agentkv.documents import Corpus, find, find_shelf, shelves
+from agentkv import AgentKVWarning, AgentMemory, BlockStore, Cancellation, FakeEngine
+from agentkv.documents import Corpus, find_shelf
 from agentkv.documents import files as corpora
 from agentkv.documents.adding import Forecast
+from agentkv.documents.corpus import find
 from agentkv.documents.index import digest_of
 from agentkv.documents.readable import readable
 from agentkv.documents.records import DOCUMENT_MAGIC, decode_document
+from agentkv.documents.shelf import shelves
 from agentkv.errors import (
     Cancelled,
     InexactBlock,
@@ -33,6 +35,7 @@ from agentkv.errors import (
     WindowOverflow,
 )
 from agentkv.io.hashing import canonical_json
+from agentkv.records import Exactness
 from agentkv.store.budget import stored_bytes
 from agentkv.store.format import Malformed, seal
 from tests.benchmarks.adding import ratios, seconds

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentKVWarning, AgentMemory
-from agentkv.documents import Corpus, find
+from agentkv.documents import Corpus
+from agentkv.documents.corpus import find
 from agentkv.documents.index import PASSAGE, Index, match_expression, names_of, passages_of, rebuild
 from agentkv.errors import StoreReadError
 

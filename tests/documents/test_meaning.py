@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from agentkv import AgentMemory
-from agentkv.documents import Corpus, find
+from agentkv.documents import Corpus
+from agentkv.documents.corpus import find
 from agentkv.documents.files import entries
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Vectors

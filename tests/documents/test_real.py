@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentkv import AgentMemory, Exactness
+from agentkv import AgentMemory
 from agentkv.documents import Corpus
 from agentkv.engine.base import Engine
+from agentkv.records import Exactness
 
 from .conftest import GUIDE, PAGE, TRAINS
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from gguf import GGUFReader
 
-from agentkv import Embedder, FakeEmbedder, LlamaEmbedder
-from agentkv.engine.embed import open_embedder
+from agentkv import FakeEmbedder, LlamaEmbedder
+from agentkv.engine.embed import Embedder, open_embedder
 from agentkv.errors import EngineClosed, ModelUnreadable, UsageError
 from agentkv.models import sentence
 from agentkv.models.gguf import gguf_check

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agentkv.errors import NotScorable, ScoreMismatch
-from agentkv.evidence import Item, Ledger, score, scorer
+from agentkv.evidence import Item, Ledger, score
+from agentkv.evidence.scoring import scorer
 
 from .making import filled, forge_head, parsed, put, remade
 

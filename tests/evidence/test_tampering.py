@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentkv.errors import LedgerDamaged
 from agentkv.evidence import Ledger, anchors, verify
 from agentkv.evidence.appending import FILE, HEAD
-from agentkv.packs import generate_key
+from agentkv.signing.keys import generate_key
 
 from .making import filled, forge_head, lines, parsed, put, remade
 

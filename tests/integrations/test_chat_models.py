@@ -20,11 +20,10 @@ from langchain_core.messages import (
 )
 from langchain_core.runnables import ConfigurableField, RunnablePassthrough
 
-from agentkv import AgentKVWarning, AgentMemory
+from agentkv import ROUTE, AgentKVWarning, AgentMemory
 from agentkv.engine.prompt import Message
 from agentkv.errors import UnknownSkill, UsageError, WindowOverflow
 from agentkv.io.shared import NotPicklable
-from agentkv.memory.memory import Pick
 from tests.integrations.chatting import digest
 
 # --- an answer ------------------------------------------------------------------------------------
@@ -55,8 +54,8 @@ def test_invoke_answers_as_the_memory_does_and_carries_its_record(chat: ChatAgen
 
 
 def test_skill_is_routed_or_named_or_none_also_for_one_call(chat: ChatAgentKV, memory: AgentMemory) -> None:
-    assert chat.skill is Pick.ROUTE
-    assert ChatAgentKV(memory=memory, skill="route").skill is Pick.ROUTE
+    assert chat.skill is ROUTE
+    assert ChatAgentKV(memory=memory, skill="route").skill is ROUTE
     assert ChatAgentKV(memory=memory, skill="south").invoke("The code?").content == "8002"
     nothing = ChatAgentKV(memory=memory, skill=None).invoke("The code of north?")
     assert nothing.content == "I do not know."

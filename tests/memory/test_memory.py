@@ -255,7 +255,7 @@ def test_names_that_differ_in_case_are_two_names(tmp_path: Path, pick: str) -> N
 def test_a_turn_says_why_something_was_read(memory: AgentMemory) -> None:
     fill(memory)
     assert memory.ask("Code?", skill="site-1").not_restored is None
-    assert memory.ask("Code?", skill="site-1", graft=False).not_restored == "asked to read"
+    assert memory.ask("Code?", skill="site-1", graft=False).not_restored == "graft is off"
     other = AgentMemory(memory.store.root, FakeEngine(replies=vault_reply), prefix="You are terse.\n")
     assert other.ask("Code?", skill="site-1").not_restored == "the agent prefix is not stored"
     other.deposit_text("new", "text")

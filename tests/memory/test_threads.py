@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agentkv import AgentKVWarning, AgentMemory, FakeEngine, Turn
+from agentkv import ROUTE, AgentKVWarning, AgentMemory, FakeEngine, Turn
 from agentkv.engine.base import Cancellation
 from agentkv.engine.prompt import Message
 from agentkv.errors import (
@@ -28,8 +28,6 @@ from agentkv.errors import (
     UnknownThread,
     UsageError,
 )
-from agentkv.memory.memory import Pick
-from agentkv.memory.threads import Same
 from agentkv.store.budget import stored_bytes
 from agentkv.store.catalog import BlockStore
 
@@ -160,9 +158,9 @@ def test_the_first_turn_is_routed_and_the_others_stay(root: Path) -> None:
     thread = memory.thread("t")
     first = thread.ask("When is the shop open?")
     assert first.decision.classifier != "given"
-    second = thread.ask("And on Sundays?", skill=Same.SKILL)
+    second = thread.ask("And on Sundays?")
     assert second.decision.pick == first.decision.pick
-    assert thread.ask("Really?", skill=Pick.ROUTE).decision.classifier == first.decision.classifier
+    assert thread.ask("Really?", skill=ROUTE).decision.classifier == first.decision.classifier
 
 
 def test_under_a_budget_the_oldest_checkpoints_go_and_the_thread_goes_on(root: Path, tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine, Turn
 from agentkv.errors import UsageError, WindowOverflow
+from agentkv.memory.options import WhenFull
 from agentkv.memory.threads import Thread
-from agentkv.memory.trimming import SUMMARISE, WhenFull
+from agentkv.memory.trimming import SUMMARISE
 from agentkv.store.catalog import BlockStore
 
 WINDOW = 512
@@ -114,7 +115,7 @@ def test_a_summary_is_the_models_own_and_stands_for_the_turns_before(tmp_path: P
         thread.ask("This is no 31", max_new=40)
     last = thread.turns[-1]
     assert last.summary == f"From no 1 to no {last.left_out}."
-    prompt = thread._shown().messages(thread.turns, thread.messages[0])
+    prompt = thread._shown("summarise").messages(thread.turns, thread.messages[0])
     assert [message.content for message in prompt[:3]] == [
         SUMMARISE,
         last.summary,

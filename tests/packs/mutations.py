@@ -24,8 +24,9 @@ import zstandard
 
 from agentkv.errors import AgentKVError
 from agentkv.io.hashing import sha256
-from agentkv.packs import PackLimits, Trust, check, create_pack, import_pack
-from agentkv.packs.format import SIGNATURE_MAGIC, decode_signature
+from agentkv.packs import Trust, create_pack, import_pack
+from agentkv.packs.check import check
+from agentkv.packs.format import SIGNATURE_MAGIC, PackLimits, decode_signature
 from agentkv.packs.reader import Pack
 from agentkv.packs.segment import decode_segment, encode_segment
 from agentkv.records import SegmentRef

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from agentkv.io.hashing import canonical_json, sha256
-from agentkv.packs import SigningKey, create_pack, tar
+from agentkv.packs import create_pack, tar
 from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
 from agentkv.records import Manifest, NamedBlock
+from agentkv.signing.keys import SigningKey
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import encode_record, seal
 from tests.store.blocks import block, named

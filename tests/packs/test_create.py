@@ -14,8 +14,9 @@ import pytest
 
 from agentkv import packs
 from agentkv.errors import AgentKVError, MissingSegment, UnknownBlock, UsageError
-from agentkv.packs import check, create_pack, open_pack, tar
-from agentkv.packs.format import encode_index
+from agentkv.packs import create_pack, open_pack, tar
+from agentkv.packs.check import check
+from agentkv.packs.format import PackLimits, encode_index
 from agentkv.store.catalog import BlockStore
 from tests.store.blocks import block, contents, named, temporaries
 
@@ -208,4 +209,4 @@ def test_a_text_too_long_for_a_pack(tmp_path: Path) -> None:
     with BlockStore(tmp_path / "origin") as store:
         fill(store)
         with pytest.raises(UsageError, match=r"sources/.*limit"):
-            create_pack(store, tmp_path / "p", limits=packs.PackLimits(text_bytes=10))
+            create_pack(store, tmp_path / "p", limits=PackLimits(text_bytes=10))

@@ -7,8 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from agentkv import packs
-from agentkv.packs import PackLimits, check, create_pack, import_pack, open_pack, tar
-from agentkv.packs.format import FOLDERS, INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC, SIGNED_CONTEXT
+from agentkv.packs import create_pack, import_pack, open_pack, tar
+from agentkv.packs.check import check
+from agentkv.packs.format import FOLDERS, INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC, SIGNED_CONTEXT, PackLimits
 from agentkv.signing.trust import Trust
 from agentkv.store.catalog import BlockStore
 

@@ -17,8 +17,10 @@ import zstandard
 
 from agentkv.errors import AgentKVError, BadSignature, InvalidPack, UsageError
 from agentkv.io.hashing import canonical_json, sha256
-from agentkv.packs import PackLimits, Trust, admit, check, import_pack, open_pack, store_pack
-from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
+from agentkv.packs import Trust, import_pack, open_pack
+from agentkv.packs.check import check
+from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC, PackLimits
+from agentkv.packs.importing import admit, store_pack
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import seal
 from tests.store.blocks import contents

@@ -15,8 +15,8 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.errors import IncompatibleFingerprint, NameConflict, OverBudget, StoreError, UntrustedPack, UsageError
-from agentkv.packs import Trust, admit, create_pack, import_pack, open_pack, sources_of
-from agentkv.packs.importing import plan_sources
+from agentkv.packs import Trust, create_pack, import_pack, open_pack
+from agentkv.packs.importing import admit, plan_sources, sources_of
 from agentkv.store.catalog import BlockStore
 from tests.store.blocks import FINGERPRINT, block, contents, named, temporaries
 from tests.store.faults import Fault, injected

@@ -13,19 +13,10 @@ from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import State
 from agentkv.errors import ForgedBlock, InexactBlock
 from agentkv.io.hashing import sha256
-from agentkv.packs import (
-    Contents,
-    Pack,
-    Proof,
-    Trust,
-    check,
-    create_pack,
-    generate_key,
-    import_pack,
-    open_pack,
-    prove_pack,
-)
+from agentkv.packs import Pack, Proof, Trust, create_pack, import_pack, open_pack, prove_pack
+from agentkv.packs.check import Contents, check
 from agentkv.records import Import
+from agentkv.signing.keys import generate_key
 from agentkv.store.catalog import BlockStore
 
 TEXT = "Returns are accepted for 30 days.\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentkv.errors import InvalidKey, UntrustedPack, UsageError
-from agentkv.packs import Trust, generate_key, load_key, parse_public_key
-from agentkv.signing.keys import is_signed
+from agentkv.packs import Trust
+from agentkv.signing.keys import generate_key, is_signed, load_key, parse_public_key
 from agentkv.signing.trust import TrustedKey, TrustRecord, Verdict
 from agentkv.store.format import encode_record
 from tests.packs.packing import key

@@ -13,7 +13,6 @@ import pytest
 import agentkv.skills.library
 from agentkv import AgentMemory, BlockStore, Cancellation, FakeEngine
 from agentkv.errors import Cancelled, InexactBlock, StoreFull, StoreReadError, UsageError, WindowOverflow
-from agentkv.memory.memory import Within
 from agentkv.notices import AgentKVWarning
 from agentkv.records import NamedBlock, SegmentRef
 from agentkv.router.base import NONE
@@ -582,7 +581,7 @@ def test_a_turn_behind_a_reference(memory: AgentMemory, root: Path) -> None:
     assert (named.tokens.restored, named.not_restored) == (reference.n_tokens, None)
     again = memory.ask("fees?", skill="a/references/fees.md", graft=False, max_new=4)
     assert named.logits_sha256 == again.logits_sha256
-    routed = memory.ask("what are the restocking fees per cent", skill=Within("a"), max_new=4)
+    routed = memory.ask("what are the restocking fees per cent", within="a", max_new=4)
     assert routed.decision.pick in {"a", "a/references/fees.md"}
     assert set(routed.decision.scores) == {"a/references/fees.md", "none of these"}
     if routed.decision.pick == "a":

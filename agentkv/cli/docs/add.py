@@ -24,8 +24,8 @@ from agentkv.cli.progress import reading_bar, status
 from agentkv.errors import AgentKVError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from agentkv.documents import Plan, Report
-    from agentkv.documents.adding import Forecast
+    from agentkv.documents import Plan
+    from agentkv.documents.adding import AddReport, Forecast
     from agentkv.documents.corpus import Corpus as CorpusOf
     from agentkv.documents.corpus import Keep
     from agentkv.documents.records import DocumentRecord, WindowRecord
@@ -111,8 +111,8 @@ def add(
 
 def _check(place: Path, paths: list[Path]) -> None:
     """Before any model is loaded: each path is there, or was, as a file of a corpus of the store."""
-    from agentkv.documents import shelves
     from agentkv.documents.gather import root_of
+    from agentkv.documents.shelf import shelves
 
     absent = [path for path in paths if not path.exists()]
     known: set[str] = set()
@@ -138,7 +138,7 @@ def _keep(eager: bool, lazy: bool, top: int | None) -> Keep | None:
 
 def _work(
     corpus: CorpusOf, paths: list[Path], how: dict[str, Any], wish: _Wish
-) -> tuple[Plan, Forecast | None, Report | None]:
+) -> tuple[Plan, Forecast | None, AddReport | None]:
     plan: Plan | None = None
     begun = 0
     try:
@@ -175,7 +175,7 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def _carry_out(corpus: CorpusOf, plan: Plan, cancellation: Cancellation) -> Report:
+def _carry_out(corpus: CorpusOf, plan: Plan, cancellation: Cancellation) -> AddReport:
     counters = corpus.memory.engine.counters
     reads = corpus.record.keep == "eager"
     with reading_bar(plan.missing_tokens if reads else 0, lambda: counters.decoded) as bar:
@@ -261,7 +261,7 @@ def _time(seconds: float) -> str:
 
 
 def _record(
-    corpus: CorpusOf, plan: Plan, forecast: Forecast | None, report: Report | None, whole: tuple[int, int]
+    corpus: CorpusOf, plan: Plan, forecast: Forecast | None, report: AddReport | None, whole: tuple[int, int]
 ) -> dict[str, Any]:
     estimate = {"seconds": forecast.seconds, "bytes": forecast.n_bytes} if forecast else None
     return {
@@ -295,7 +295,7 @@ def _record(
     }
 
 
-def _show(record: dict[str, Any], report: Report | None) -> None:
+def _show(record: dict[str, Any], report: AddReport | None) -> None:
     if report is None:
         say("nothing was changed (--dry-run)")
         return

@@ -20,8 +20,8 @@ from agentkv.cli.output import count, cut, duration, finish, say, tell
 from agentkv.cli.progress import status
 
 if TYPE_CHECKING:
-    from agentkv.documents import Evidence, Reply
-    from agentkv.documents.answer import Attempt
+    from agentkv.documents import Reply
+    from agentkv.documents.answer import Attempt, Evidence
 
 
 class AnswerFrom(StrEnum):

@@ -38,8 +38,8 @@ def open_shelf(store: Path | None, corpus: str, model: str | None) -> Iterator[t
 def _meant(store: BlockStore, corpus: str, model: str | None) -> tuple[str | None, str | None]:
     """The model and the fingerprint to choose by, where several engines have a corpus of that name."""
     from agentkv.cli.differing import expected
-    from agentkv.documents import shelves
     from agentkv.documents.elsewhere import differences
+    from agentkv.documents.shelf import shelves
 
     called = None if model is None else name_of_model(model)
     found = [(shelf, record) for shelf in shelves(store) if (record := shelf.record) is not None]

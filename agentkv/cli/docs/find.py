@@ -38,7 +38,7 @@ def find(
     as_json: options.Json = False,
 ) -> None:
     """Find the windows that fit a question best, by full-text search and, with an embedder, by meaning."""
-    from agentkv.documents import find as find_windows
+    from agentkv.documents.corpus import find as find_windows
 
     if not question.strip():
         raise UsageError("the question is empty")

@@ -12,8 +12,8 @@ from agentkv.errors import AgentKVError
 def list_(store: options.Store = None, as_json: options.Json = False) -> None:
     """List the corpora of a store, of every model."""
     from agentkv.cli.differing import expected, record_of, say_note
-    from agentkv.documents import shelves
     from agentkv.documents.elsewhere import fields_of
+    from agentkv.documents.shelf import shelves
 
     failures: list[AgentKVError] = []
     with options.open_store(store) as opened:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def embedded(shelf: Shelf, embedder: Embedder) -> int:
     """Give every window its vectors; how many had none. Raises Interrupted, and what :func:`embed` raises."""
-    from agentkv.documents import embed
+    from agentkv.documents.corpus import embed
 
     done, total = 0, 0
     try:

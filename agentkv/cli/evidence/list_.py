@@ -9,7 +9,7 @@ from agentkv.cli.evidence import common
 from agentkv.cli.output import finish, say, table
 
 if TYPE_CHECKING:
-    from agentkv.evidence import RecordedRun
+    from agentkv.evidence.ledger import RecordedRun
 
 
 def list_(ledger: common.LedgerFolder = None, as_json: options.Json = False) -> None:

@@ -28,7 +28,7 @@ def verify(
     from agentkv.errors import LedgerDamaged
     from agentkv.evidence import verify as check
     from agentkv.evidence.anchors import kept_anchors, require_signed
-    from agentkv.packs import parse_public_key
+    from agentkv.signing.keys import parse_public_key
 
     opened = common.open_ledger(ledger)
     given = common.anchors(anchor)

@@ -10,7 +10,7 @@ import typer
 from agentkv.cli.output import printable
 
 if TYPE_CHECKING:
-    from agentkv.flywheel import Policy
+    from agentkv.sandbox.base import Policy
 
 _GATE = "Gate"
 Samples = Annotated[
@@ -52,7 +52,7 @@ LedgerFolder = Annotated[
 def policy(isolation: str) -> Policy:
     """The policy by which a deposit needs that level of isolation. Raises UsageError."""
     from agentkv.errors import UsageError
-    from agentkv.flywheel import Level, Policy
+    from agentkv.sandbox.base import Level, Policy
 
     known = [one.value for one in Level if one is not Level.PROCESS]
     if isolation not in known:

@@ -17,7 +17,8 @@ from agentkv.cli.progress import shown
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.evidence import Ledger, RecordedRun, Run
+    from agentkv.evidence import Ledger, Run
+    from agentkv.evidence.ledger import RecordedRun
     from agentkv.flywheel.loop import Learned
     from agentkv.flywheel.solvers import Solver
     from agentkv.memory.memory import AgentMemory
@@ -82,7 +83,7 @@ def learn(
     wanted = read_tasks(tasks)
     others: list[Solver] = [] if solutions is None else [FromFile.read(solutions)]
     if teacher is not None:
-        from agentkv.flywheel import Endpoint
+        from agentkv.flywheel.endpoint import Endpoint
 
         others.append(Endpoint(teacher, teacher_model, os.environ.get(KEY, ""), seed=seed))
     # 2. The settings that name a run: with the same ones it is gone on with.

@@ -21,7 +21,9 @@ from agentkv.errors import AgentKVError, IncompatibleFingerprint, InexactBlock, 
 
 if TYPE_CHECKING:
     from agentkv.engine.settings import EngineSettings
-    from agentkv.packs import Contents, ImportedPack, Pack, Verdict
+    from agentkv.packs import ImportedPack, Pack
+    from agentkv.packs.check import Contents
+    from agentkv.signing.trust import Verdict
     from agentkv.store.catalog import BlockStore
 
 
@@ -49,7 +51,8 @@ def import_(
     as_json: options.Json = False,
 ) -> None:
     """Check a pack and store its blocks, names and texts; nothing is written if anything is wrong."""
-    from agentkv.packs import admit, open_pack
+    from agentkv.packs import open_pack
+    from agentkv.packs.importing import admit
 
     if any_model and source_only:
         raise UsageError("--source-only reads the texts with a model, --any-model loads none; pass one of them")
@@ -100,7 +103,7 @@ class _Job:
         return record | {"evicted": evictions.evicted(store)}
 
     def _into(self, store: Any, fingerprint: Any) -> ImportedPack:
-        from agentkv.packs import store_pack
+        from agentkv.packs.importing import store_pack
 
         with bytes_bar("") as progress:
             return store_pack(
@@ -129,8 +132,7 @@ class _Job:
 
     def read_texts(self) -> dict[str, Any]:
         """Deposit the pack's texts with this model. Each that is done stays if a later one fails."""
-        from agentkv.packs import sources_of
-        from agentkv.packs.importing import plan_sources
+        from agentkv.packs.importing import plan_sources, sources_of
 
         texts = sources_of(self.pack, self.contents)
         with options.open_memory(self.store, self.model, self.settings, create=True) as memory:

@@ -18,7 +18,7 @@ from agentkv.cli.output import count, finish, say, table
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.packs import SigningKey
+    from agentkv.signing.keys import SigningKey
 
 PASSPHRASE = "AGENTKV_KEY_PASSPHRASE"
 
@@ -30,7 +30,7 @@ def keygen(
     as_json: options.Json = False,
 ) -> None:
     """Make a key pair to sign packs with: the private key into a file, the public key on the screen."""
-    from agentkv.packs import generate_key
+    from agentkv.signing.keys import generate_key
 
     key = generate_key(file, _new_passphrase(file))
     record = {"key_file": file, "public_key": key.public}
@@ -45,7 +45,7 @@ def keygen(
 
 def load_signer(file: Path) -> SigningKey:
     """The private key of a file, its passphrase from the environment or the terminal. Raises InvalidKey."""
-    from agentkv.packs import load_key
+    from agentkv.signing.keys import load_key
 
     def ask() -> str:
         given = os.environ.get(PASSPHRASE)
@@ -71,7 +71,8 @@ def add(
     as_json: options.Json = False,
 ) -> None:
     """Trust a public key: packs that it signed are let in. Ask its owner for it, not the pack."""
-    from agentkv.packs import Trust, parse_public_key
+    from agentkv.packs import Trust
+    from agentkv.signing.keys import parse_public_key
 
     public, keys = parse_public_key(key), Trust()
     new = keys.add(name, public)
@@ -135,7 +136,8 @@ def rm(
 
 def _keys_of(name: str, with_blocks: bool) -> tuple[list[str], str | None]:
     """The keys meant, and under which name they are trusted; None for a key that is not."""
-    from agentkv.packs import Trust, parse_public_key
+    from agentkv.packs import Trust
+    from agentkv.signing.keys import parse_public_key
 
     keys = Trust()
     if with_blocks and name.startswith("ed25519:") and keys.name_of(parse_public_key(name)) is None:

@@ -17,7 +17,8 @@ from agentkv.cli.progress import bytes_bar
 from agentkv.errors import StoreReadError, UsageError
 
 if TYPE_CHECKING:
-    from agentkv.packs import Contents, Pack
+    from agentkv.packs import Pack
+    from agentkv.packs.check import Contents
 
 PackFile = Annotated[Path, typer.Argument(metavar="PACK", help="The pack's file.")]
 
@@ -33,7 +34,8 @@ def show(
     as_json: options.Json = False,
 ) -> None:
     """Show what a pack holds: names, licences, models, sizes, signer. Reads all of it, stores nothing."""
-    from agentkv.packs import check, open_pack
+    from agentkv.packs import open_pack
+    from agentkv.packs.check import check
 
     with open_pack(pack) as opened:
         with bytes_bar("") as progress:

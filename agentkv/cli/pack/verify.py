@@ -20,7 +20,8 @@ from agentkv.errors import AgentKVError, UsageError
 
 if TYPE_CHECKING:
     from agentkv.engine.settings import EngineSettings
-    from agentkv.packs import Contents, Pack, Proof
+    from agentkv.packs import Pack, Proof
+    from agentkv.packs.check import Contents
     from agentkv.packs.proof import How
 
 
@@ -41,7 +42,8 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Check every byte of a pack; with a model also that its states are what its texts give."""
-    from agentkv.packs import check, open_pack
+    from agentkv.packs import open_pack
+    from agentkv.packs.check import check
 
     if prove and recompute:
         raise UsageError("--recompute finds all that --prove finds; pass one of them")

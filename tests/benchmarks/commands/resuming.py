@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentkv.evidence import Ledger, RecordedRun
+    from agentkv.evidence import Ledger
+    from agentkv.evidence.ledger import RecordedRun
 
 
 def unfinished(

@@ -20,7 +20,8 @@ from typing import Any
 
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.evidence import Item, Ledger, RecordedRun
+from agentkv.evidence import Item, Ledger
+from agentkv.evidence.ledger import RecordedRun
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import call
 from agentkv.flywheel.solution import Program

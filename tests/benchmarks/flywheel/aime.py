@@ -25,7 +25,8 @@ from typing import Any
 from agentkv.bench.process import in_new_process
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import UsageError
-from agentkv.evidence import Item, Ledger, RecordedRun
+from agentkv.evidence import Item, Ledger
+from agentkv.evidence.ledger import RecordedRun
 from agentkv.flywheel import values
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.journal import attempt_record

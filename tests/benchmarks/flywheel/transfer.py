@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench.report import now, origin, say
-from agentkv.evidence import Item, Ledger, RecordedRun
+from agentkv.evidence import Item, Ledger
+from agentkv.evidence.ledger import RecordedRun
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.transfer import Transfer, Transferred, Way
 from agentkv.io.hashing import canonical_json
