@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from agentkv.store.lock import GATE, LOCK
+
 from agentkv import AgentMemory, FakeEngine
 from agentkv.records import Import
 from agentkv.skills.manual import Manual
 from agentkv.store.catalog import BlockStore
-from agentkv.store.lock import GATE, LOCK
 from agentkv.store.uses import USES
 
 PREFIX = "You answer from the manual below. "
