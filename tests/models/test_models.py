@@ -211,7 +211,7 @@ class TestGguf:
         path.write_bytes(MODEL)
         for length in reversed(range(len(MODEL))):
             os.truncate(path, length)
-            with pytest.raises(ModelUnreadable, match=r"truncated|empty|no GGUF file"):
+            with pytest.raises(ModelUnreadable, match=r"truncated|empty|not a GGUF file"):
                 models.gguf_check(path)
 
     def test_file_of_the_gguf_package_cut_anywhere(self, tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ class TestGguf:
         ("content", "reason"),
         [
             (b"", "empty"),
-            (b"GG", "no GGUF file"),
-            (b"PK\x03\x04" + bytes(99), "no GGUF file"),
+            (b"GG", "not a GGUF file"),
+            (b"PK\x03\x04" + bytes(99), "not a GGUF file"),
             (tiny_gguf(version=1), "version 1"),
             (b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(99), "big-endian"),
             (tiny_gguf(tensors=0), "no tensors"),
