@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentkv.engine.base import Engine
+from agentkv.errors import SandboxUnavailable
+from agentkv.sandbox.base import Level
+from agentkv.sandbox.sandbox import Sandbox
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -28,3 +31,23 @@ def gemma() -> Iterator[Engine]:
 
     with LlamaEngine.open("gemma-3-270m", EngineSettings(window=2048)) as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def box() -> Sandbox:
+    """A sandbox at whatever level this system has."""
+    made = Sandbox()
+    try:
+        made.isolation()
+    except SandboxUnavailable as error:
+        pytest.skip(error.message)
+    return made
+
+
+@pytest.fixture(scope="session")
+def strong(box: Sandbox) -> Sandbox:
+    """A sandbox that reaches the level that a deposit needs."""
+    reached = box.isolation()
+    if reached.level.rank < Level.NAMESPACES.rank:
+        pytest.skip(f"only {reached.level} here: {reached.not_reached}")
+    return box

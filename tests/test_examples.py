@@ -11,9 +11,6 @@ import pytest
 
 from agentkv.sandbox.sandbox import Sandbox
 from tests.conftest import REPOSITORY
-from tests.flywheel.conftest import box, strong
-
-__all__ = ["box", "strong"]
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 

@@ -19,8 +19,8 @@ from agentkv.bench.report import now, origin, say
 from agentkv.bench.tiny import ARCHITECTURES, write_tiny
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Engine
+from agentkv.engine.generate import chained, first_difference, greedy_hashes
 from agentkv.engine.llama.engine import LlamaEngine
-from agentkv.engine.probe import chained, first_difference, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import AgentKVError, GuaranteeViolated
 from agentkv.io.hashing import canonical_json, file_sha256

@@ -27,7 +27,7 @@ class PlainContext:
         params.flash_attn_type = int(settings.flash_attention)
         params.swa_full, params.n_seq_max = False, 1
         self._engine, self._batch = engine, settings.batch
-        self._context: Any = llama_cpp.llama_init_from_model(engine._model, params)
+        self._context: Any = llama_cpp.llama_init_from_model(engine._model.native, params)
         self._position = 0
 
     def close(self) -> None:
@@ -85,16 +85,16 @@ def plain_hashes(engine: LlamaEngine, tokens: Sequence[int], token: int, steps: 
 
 def clear_cache(engine: LlamaEngine) -> None:
     """What llama.cpp does first where a whole-context state is set: zero the cache for the whole window."""
-    llama_cpp.llama_memory_clear(engine._memory, True)
+    llama_cpp.llama_memory_clear(engine._context.memory, True)
     engine.clear()
 
 
 def can_move(engine: LlamaEngine) -> bool:
     """Whether llama.cpp can shift positions of this model; for some (M-RoPE) it ends the process instead."""
-    return bool(llama_cpp.llama_memory_can_shift(engine._memory))
+    return bool(llama_cpp.llama_memory_can_shift(engine._context.memory))
 
 
 def move(engine: LlamaEngine, distance: int) -> None:
     """Shift the live context's positions by ``distance``, as stitching engines do; rotary keys are re-rotated."""
-    llama_cpp.llama_memory_seq_add(engine._memory, 0, 0, -1, distance)
+    llama_cpp.llama_memory_seq_add(engine._context.memory, 0, 0, -1, distance)
     engine._tokens = [0] * distance + engine._tokens

@@ -21,8 +21,8 @@ from agentkv.bench.process import in_new_process
 from agentkv.bench.report import now, origin, say
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Logits
+from agentkv.engine.generate import greedy_hashes
 from agentkv.engine.llama.engine import LlamaEngine
-from agentkv.engine.probe import greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import GuaranteeViolated
 from agentkv.io.hashing import canonical_json, sha256

@@ -25,8 +25,7 @@ from agentkv.blocks.restoring import CANNOT_RESTORE, MENDS, Restored, check_size
 from agentkv.blocks.turnlog import TurnLog
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Engine, Logits, State
-from agentkv.engine.generate import check_window
-from agentkv.engine.probe import PROBE_STEPS, chained, first_difference, greedy_hashes
+from agentkv.engine.generate import PROBE_STEPS, chained, check_window, first_difference, greedy_hashes
 from agentkv.errors import (
     Cancelled,
     CorruptBlock,

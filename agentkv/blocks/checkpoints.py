@@ -30,8 +30,7 @@ import numpy as np
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Engine, State
-from agentkv.engine.generate import check_window
-from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.generate import check_window, first_difference, greedy_hashes
 from agentkv.engine.prompt import Prompt
 from agentkv.errors import InexactBlock, UnknownBlock
 from agentkv.io.hashing import block_id, sha256
@@ -156,7 +155,7 @@ class Checkpoints:
             segments, new = [ref for ref, _ in whole], {ref.sha256: data for ref, data in whole}
             put_together = _cut_and_whole(state, whole)
         else:
-            segments, new = blobs.cut_behind(state, ranges, before)
+            segments, new = blobs.cut_after(state, ranges, before)
             put_together = state  # what was taken over was put together to these bytes before
         digest = self._require_same_again(state, put_together)
         manifest = Manifest(

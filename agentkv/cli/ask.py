@@ -4,6 +4,7 @@ stderr.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,10 +15,12 @@ from agentkv.cli import options
 from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import cut, duration, end_line, print_json, printable, tell, write
 from agentkv.errors import InvalidGrammar, UsageError
+from agentkv.notices import warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentkv.engine.base import Engine
     from agentkv.records import Decision, Turn
 
 _SAMPLING = "Sampling"
@@ -65,13 +68,17 @@ def ask(
         raise UsageError("--skill and --no-skill exclude each other")
     model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, seed=seed)
-    bound = _grammar(json_schema, grammar)
+    if json_schema is not None and grammar is not None:
+        raise UsageError("--json-schema and --grammar exclude each other")
+    schema, gbnf = _read(json_schema), _read(grammar)
     with (
         options.open_memory(
             store, model, settings, embedder=embedder, router_model=router_model, strict=strict
         ) as memory,
         cancelled_by_ctrl_c() as cancellation,
     ):
+        if schema is not None:
+            gbnf = _schema_grammar(memory.engine, schema)
         pieces = memory.stream(
             question,
             skill=None if no_skill else ROUTE if skill is None else skill,
@@ -79,7 +86,7 @@ def ask(
             max_new=max_new,
             sampling=sampling,
             stop=stop or (),
-            grammar=bound,
+            grammar=gbnf,
             cancellation=cancellation,
         )
         turn = collect(pieces) if as_json else show(pieces)
@@ -90,17 +97,20 @@ def ask(
         tell(about(turn), dim=True)
 
 
-def _grammar(json_schema: Path | None, grammar: Path | None) -> str | None:
-    if json_schema is not None and grammar is not None:
-        raise UsageError("--json-schema and --grammar exclude each other")
-    if json_schema is not None:
-        from agentkv.engine.sampling import json_grammar
+def _schema_grammar(engine: Engine, schema: str) -> str:
+    """The grammar of a JSON schema, with a warning for what it does not hold an answer to. Raises InvalidGrammar."""
+    from agentkv.engine.constrain.grammar import json_grammar
+    from agentkv.engine.constrain.schema import unexpressed
 
-        return json_grammar(_read(json_schema))
-    return None if grammar is None else _read(grammar)
+    grammar = json_grammar(engine, schema)
+    if left_out := unexpressed(json.loads(schema)):
+        warn(f"the grammar of the JSON schema cannot hold an answer to {', '.join(left_out)}: check that yourself")
+    return grammar
 
 
-def _read(path: Path) -> str:
+def _read(path: Path | None) -> str | None:
+    if path is None:
+        return None
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

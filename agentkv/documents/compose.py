@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Cancellation
-from agentkv.engine.generate import check_window
-from agentkv.engine.probe import PROBE_STEPS
+from agentkv.engine.generate import PROBE_STEPS, check_window
 from agentkv.errors import UsageError
 from agentkv.records import Manifest
 

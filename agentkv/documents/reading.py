@@ -23,8 +23,7 @@ from agentkv.documents.records import CorpusRecord, DocumentRecord, WindowRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.documents.split import Splitter, block_text
 from agentkv.engine.base import Cancellation
-from agentkv.engine.generate import check_window
-from agentkv.engine.probe import PROBE_STEPS
+from agentkv.engine.generate import PROBE_STEPS, check_window
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
 from agentkv.errors import OverBudget, StaleDocument, StoreError, StoreFull
 from agentkv.memory.memory import AgentMemory

@@ -209,7 +209,7 @@ class Engine(Protocol):
         """Decode ``tokens`` (≥ 2); natural-log probability of each but the first, shape (len(tokens) - 1,)."""
         ...
 
-    def score_behind(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+    def score_after(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
         """Decode the same ``tokens`` behind each of ``states``, every one by itself.
 
         ``scored``: of how many tokens behind the first the probability is told, at least 1 and fewer than
@@ -243,7 +243,7 @@ class Engine(Protocol):
 
 
 def one_by_one(engine: Engine, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
-    """:meth:`Engine.score_behind` in the live context, for engines and states that cannot do it at once."""
+    """:meth:`Engine.score_after` in the live context, for engines and states that cannot do it at once."""
     check_scored(tokens, scored)
     found = []
     with engine.lock:

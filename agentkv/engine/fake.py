@@ -120,7 +120,7 @@ class FakeEngine(Shared):
         self._keys = [np.zeros((window, 32), np.uint8) for _ in LAYOUT.sections]
         self._values = [np.zeros((_CHANNELS, window * 2), np.uint8) for _ in LAYOUT.sections]
         self._since_restore: int | None = None
-        self._is_stained = False
+        self._is_untrusted = False
         self.info = ModelInfo(
             name=f"{FAKE}:{weights}" if weights else FAKE,
             architecture="fake",
@@ -183,7 +183,7 @@ class FakeEngine(Shared):
         """See :class:`agentkv.Engine`."""
         with self._lock:
             self._open()
-            self._tokens, self._since_restore, self._is_stained = [], None, False
+            self._tokens, self._since_restore, self._is_untrusted = [], None, False
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
         """See :class:`agentkv.Engine`."""
@@ -209,7 +209,7 @@ class FakeEngine(Shared):
                     out.append(log_probability(self._logits(), target))
             return np.asarray(out)
 
-    def score_behind(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+    def score_after(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
         """See :class:`agentkv.Engine`."""
         return one_by_one(self, states, tokens, scored)
 
@@ -276,7 +276,7 @@ class FakeEngine(Shared):
                 rows = [self._keys[index][:n].reshape(-1), self._values[index][:, : 2 * n].reshape(-1)]
                 assembly.place(blobs.reference(index, 0, n, np.concatenate(rows), 2), np.concatenate(rows))
             blobs.zero_masked_rows(assembly.blob, LAYOUT, n)
-            return State(self.tokens, LAYOUT, assembly.blob, is_trusted=not self._is_stained)
+            return State(self.tokens, LAYOUT, assembly.blob, is_trusted=not self._is_untrusted)
 
     def restore(self, state: State) -> None:
         """See :class:`agentkv.Engine`."""
@@ -293,7 +293,7 @@ class FakeEngine(Shared):
                 self._keys[ref.section][:n] = raw[: 32 * n].reshape(n, 32)
                 self._values[ref.section][:, : 2 * n] = raw[32 * n :].reshape(_CHANNELS, -1)
             self._tokens, self._since_restore = list(state.tokens), 0
-            self._is_stained = not state.is_trusted
+            self._is_untrusted = not state.is_trusted
             self.counters.restored += n
 
     def truncate(self, n_tokens: int) -> bool:

@@ -377,7 +377,7 @@ class Cut:
     segments: tuple[SegmentRef, ...]
 
 
-def cut_behind(state: State, ranges: list[tuple[int, int]], before: Cut) -> tuple[list[SegmentRef], dict[str, Blob]]:
+def cut_after(state: State, ranges: list[tuple[int, int]], before: Cut) -> tuple[list[SegmentRef], dict[str, Blob]]:
     """Like :func:`cut`, for a state that begins with ``before``'s tokens; by digest, the bytes of new segments only.
 
     A segment of ``before`` is taken over where its rows are compared and found the same bytes: they are neither copied

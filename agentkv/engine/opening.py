@@ -108,6 +108,6 @@ def expected_fingerprint(model: str | Path, settings: EngineSettings) -> Fingerp
     digest = model_sha256(model)
     if is_fake(model):
         return fake_fingerprint(digest, settings)
-    from agentkv.engine.llama.fingerprint import llama_fingerprint
+    from agentkv.engine.llama.model import llama_fingerprint
 
     return llama_fingerprint(digest, settings, [], not settings.flash_attention)

@@ -36,16 +36,18 @@ from itertools import groupby
 from typing import Any, Literal
 
 from agentkv.engine.base import Engine
-from agentkv.engine.template import ChatTemplate, cut, slot
-from agentkv.engine.tools import (
+from agentkv.engine.template import (
     GENERIC,
     CallForm,
+    ChatTemplate,
     ToolCall,
     as_call,
+    cut,
     generic_results,
     generic_teaching,
     own_form,
     own_teaching,
+    slot,
 )
 from agentkv.errors import UnsupportedTemplate, UsageError
 

@@ -16,9 +16,10 @@ class UnknownModel(ModelError):
 
     exit_code = 10
 
-    def __init__(self, name: str, known: list[str]) -> None:
+    def __init__(self, name: str, known: list[str], message: str | None = None) -> None:
         super().__init__(
-            f"no model {name!r}: neither a file nor one of {', '.join(known)}. "
+            message
+            or f"no model {name!r}: neither a file nor one of {', '.join(known)}. "
             "Run `agentkv models list`, or pass the path of a .gguf file."
         )
         self.name, self.known = name, known

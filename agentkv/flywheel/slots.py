@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from agentkv.engine.constrain.grammar import literal
+from agentkv.engine.constrain.schema import literal
 from agentkv.flywheel.mentions import Mention, Mentions, first_unused, shape
 
 Kind = Literal["number", "words", "quoted", "list of numbers", "list of words", "typed"]

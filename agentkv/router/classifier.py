@@ -200,7 +200,7 @@ class ChannelClassifier:
             # A card's last token is evaluated with the question, since a state holds no logits.
             wanted, tail = [card[:-1] for card in (*cards.values(), empty)], [empty[-1], *ids, *end]
             try:
-                scored = engine.score_behind([self._state(card) for card in wanted], tail, len(ids))
+                scored = engine.score_after([self._state(card) for card in wanted], tail, len(ids))
             except (InvalidState, NativeRefusal):
                 scored = [self._by_reading(card, tail, len(ids)) for card in wanted]
             yes = [self._says_yes(each.logits) if asks else 0.0 for each in scored]
@@ -241,7 +241,7 @@ class ChannelClassifier:
         return engine.capture()
 
     def _by_reading(self, tokens: tuple[int, ...], tail: Sequence[int], scored: int) -> Scored:
-        """What :meth:`Engine.score_behind` gives behind one card; one that the engine refuses is noted, and read."""
+        """What :meth:`Engine.score_after` gives behind one card; one that the engine refuses is noted, and read."""
         engine = self.blocks.engine
         try:
             engine.restore(self._state(tokens))

@@ -1,16 +1,13 @@
-"""Running a stranger's Python program, and saying how far it was kept apart.
+"""Running an untrusted Python program (the *candidate*), and reporting how far it was isolated.
 
 ```
 sandbox.py       Sandbox: one run, from outside                          <- what callers use
 ├── base.py          levels, limits, policy, the record of a run
-├── capture.py       bounded reading of pipes
 └── launcher.py      between agentkv and the candidate: starts, watches, ends all of it
-    ├── namespaces.py    a world of its own (Linux, with and without root)
-    ├── bubblewrap.py    the same, made by bwrap
+    ├── namespaces.py    namespaces of its own (Linux, with and without root, or made by bwrap)
     ├── candidate.py     the last steps before the candidate: limits, user, descriptors
-    ├── seccomp.py       the system calls that it may not make
     ├── processes.py     looking at processes, and ending them
-    └── linux.py         system calls that Python 3.11 has no name for
+    └── linux.py         system calls that Python 3.11 has no name for; the filter of system calls
 ```
 The launcher imports nothing but these and the standard library: it starts for every run.
 

@@ -1,7 +1,4 @@
-"""What a sandbox promises and reports: levels of isolation, limits, the policy, the record of a run.
-
-Nothing here does any work.
-"""
+"""What a sandbox promises and reports: levels of isolation, limits, the policy, the record of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
 class Level(StrEnum):
-    """How far a candidate is kept apart, from least to most; the package's docstring says what each does not prevent.
+    """How far a candidate is isolated, from least to most; the package's docstring says what each does not prevent.
 
     ``process``: a process of its own, watched and ended. ``limits``: and every limit binds, and no descendant is left;
     not reached by root where it cannot become another user, nor where ``/proc`` shows no ancestry (macOS).
@@ -110,7 +107,7 @@ class Captured:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run did. Everything but ``stdout``, ``stderr`` and ``answer`` is the parent's or the launcher's word.
+    """What one run did. ``stdout``, ``stderr`` and ``answer`` are untrusted; the rest is measured from outside.
 
     ``code``: exit status or signal number, None at a limit. ``answer``: bytes from the answer pipe, data only.
     ``wall_s``: from ready to the verdict; ``cpu_s``, ``max_rss_bytes``: of all processes that were waited for.

@@ -1,8 +1,7 @@
 """The last steps of a process before it becomes the candidate: limits, identity, descriptors, then ``exec``.
 
-Knows rlimits, users and descriptors; refuses to know in which world it runs. What the candidate gets: an empty
-standard input, pipes for its output, its payload on descriptor 3 to read and its answer on 4 to write, a clean
-environment, nothing else.
+A candidate gets an empty standard input, pipes for its output, its payload on descriptor 3 to read and its answer on 4
+to write, a clean environment, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import signal
 import sys
 from typing import Any, NamedTuple, NoReturn
 
-from agentkv.sandbox import linux, seccomp
-from agentkv.sandbox.descriptors import ANSWER, PAYLOAD
+from agentkv.sandbox import linux
+from agentkv.sandbox.processes import ANSWER, PAYLOAD
 
 
 class Candidate(NamedTuple):
-    """What becomes of the process. ``limits``: rlimit name → value. ``uid``: None keeps the user that it is.
+    """What the process becomes. ``limits``: rlimit name → value. ``uid``: None keeps the user that it is.
 
-    ``filtered``: ``None`` for no seccomp filter, else whether signals are allowed.
+    ``filtered``: None for no seccomp filter, else whether signals are allowed. ``kept``: more descriptors, from 5 on.
     """
 
     command: list[str]
@@ -54,7 +53,7 @@ def become(candidate: Candidate, complaints: int) -> NoReturn:
             _filter(candidate.filtered)
         os.umask(0o077)
         os.execve(candidate.command[0], candidate.command, candidate.environment)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it must be told and the process must end here
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it must be reported and the process must end here
         with contextlib.suppress(OSError):
             os.write(complaints, f"{type(error).__name__}: {error}".encode()[:500])
     os._exit(127)
@@ -68,7 +67,7 @@ def _reset_signals() -> None:
 
 
 def _arrange(candidate: Candidate, complaints: int) -> int:
-    """Put each stream on its number and close all else. The wanted numbers may be taken, so they are moved up first."""
+    """Put each stream on its number and close all else. Those numbers may be taken, so all are moved up first."""
     streams = candidate.streams
     high = {name: _moved_up(streams[name]) for name in ("stdout", "stderr", "payload", "answer")}
     complaints = _moved_up(complaints)
@@ -107,6 +106,6 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def _filter(signals: bool | None) -> None:
-    program = None if signals is None else seccomp.program(signals=signals)
+    program = None if signals is None else linux.filter_program(signals=signals)
     if program is not None:
         linux.install_filter(program)

@@ -1,8 +1,8 @@
-"""The trusted process between agentkv and a candidate: makes its world, starts it, watches it, ends all of it.
+"""The trusted process between agentkv and a candidate: isolates it, starts it, watches it, ends all of it.
 
-Runs as ``python -I -S`` in a fresh process, so it holds nothing that a candidate should not see. Standard input is
-its leash: when it closes, everything ends. What it has to say goes to the control pipe, one JSON object a line:
-``ready`` (with the isolation reached) or ``refused``, then ``ended``. A candidate never has that pipe.
+Runs as ``python -I -S`` in a new process, so it holds nothing that a candidate should not see. When its standard input
+closes, everything ends. It reports on the control pipe, one JSON object a line: ``ready`` (with the isolation reached)
+or ``refused``, then ``ended``. A candidate never has that pipe.
 
 ```
 agentkv ── launcher ── process 1 of the namespaces ── candidate     method "namespaces"
@@ -25,32 +25,34 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from agentkv.sandbox import bubblewrap, linux, namespaces, processes, seccomp
+from agentkv.sandbox import linux, namespaces, processes
 from agentkv.sandbox.candidate import Candidate, become
 
-_LEASH = 0
+_STANDARD_INPUT = 0
 _TICK_S = 0.05
 _SHELL_SIGNAL = 128
 _SPARE_PROCESSES, _SPARE_CPU_S = 4, 0.25
-_COUNTED_BY_NAMESPACE = (5, 14)
 
 
 class Refused(Exception):
-    """This method is not to be had here."""
+    """This method is not available here."""
 
 
 class Started(NamedTuple):
-    """What runs. ``root``: the process whose end is the end; ``told``: where process 1 says how the candidate ended."""
+    """What runs. ``root``: the process whose end is the end; ``reports``: where process 1 says how the candidate ended.
+
+    ``uid``: the candidate's own user. ``kernel_ends_all``: nothing outlives ``root``.
+    """
 
     root: int
     isolation: dict[str, Any]
-    told: int | None = None
+    reports: int | None = None
     uid: int | None = None
     kernel_ends_all: bool = False
 
 
 def main(text: str) -> None:
-    """Do what the JSON object ``text`` says; :mod:`agentkv.sandbox.sandbox` writes it."""
+    """Run one candidate. ``text``: the configuration as JSON, written by :mod:`agentkv.sandbox.sandbox`."""
     config = json.loads(text)
     try:
         if sys.platform == "linux":
@@ -76,17 +78,17 @@ def _say(fd: int, message: dict[str, Any]) -> None:
 
 def _in_namespaces(config: dict[str, Any]) -> Started:
     """Fork a stage that leaves the namespaces, and process 1 from it; the stage ends and process 1 comes to us."""
-    told, telling = os.pipe()
+    reports, reporting = os.pipe()
     going, go = os.pipe()
     uid = namespaces.unused_uid() if os.geteuid() == 0 else None
     stage = os.fork()
     if stage == 0:
-        os.close(told)
+        os.close(reports)
         os.close(go)
-        _stage(config, uid, telling, going)
-    os.close(telling)
+        _stage(config, uid, reporting, going)
+    os.close(reporting)
     os.close(going)
-    messages = _Lines(told)
+    messages = _Lines(reports)
     first = messages.next()
     os.waitpid(stage, 0)
     if "init" not in first:
@@ -105,42 +107,42 @@ def _in_namespaces(config: dict[str, Any]) -> Started:
         "processes": "rlimit, watched",
         "memory": "rlimit a process, watched sum",
     }
-    return Started(first["init"], isolation, told, uid, kernel_ends_all=True)
+    return Started(first["init"], isolation, reports, uid, kernel_ends_all=True)
 
 
-def _stage(config: dict[str, Any], uid: int | None, telling: int, going: int) -> NoReturn:
+def _stage(config: dict[str, Any], uid: int | None, reporting: int, going: int) -> NoReturn:
     try:
         linux.die_with_parent()
         namespaces.leave()
         init = os.fork()
         if init == 0:
-            _process_1(config, uid, telling, going)
-        _say(telling, {"init": init})
+            _process_1(config, uid, reporting, going)
+        _say(reporting, {"init": init})
     except BaseException as error:  # noqa: BLE001 - a forked process must not run on into its parent's code
-        _say(telling, {"refused": str(error)})
+        _say(reporting, {"refused": str(error)})
     os._exit(0)
 
 
-def _process_1(config: dict[str, Any], uid: int | None, telling: int, going: int) -> NoReturn:
+def _process_1(config: dict[str, Any], uid: int | None, reporting: int, going: int) -> NoReturn:
     try:
         if os.read(going, 1) != b"g":
             os._exit(1)
         linux.die_with_parent()
-        if select.select([going], [], [], 0)[0]:  # the launcher went between its word and our vow
+        if select.select([going], [], [], 0)[0]:  # the launcher ended between its go and our vow
             os._exit(1)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # process 1 is deaf to what it has no handler for
         owner = uid if uid is not None else namespaces.NOBODY
         namespaces.furnish(config["place"], config["readable"], config["disk_bytes"], owner)
         own = 0 if uid is not None else 1  # without a user of its own, process 1 counts too
         child = _start(_candidate(config, uid, own, namespaces.WORK, signals=True))
-        _say(telling, {"ready": True})
+        _say(reporting, {"ready": True})
         while True:
             pid, status = os.wait()
             if pid == child:
-                _say(telling, {"status": status})
+                _say(reporting, {"status": status})
                 break
     except BaseException as error:  # noqa: BLE001 - as above
-        _say(telling, {"refused": str(error) or type(error).__name__})
+        _say(reporting, {"refused": str(error) or type(error).__name__})
     os._exit(0)
 
 
@@ -172,10 +174,10 @@ def _by_limits(config: dict[str, Any]) -> Started:
 
 
 def _in_bubblewrap(config: dict[str, Any]) -> Started:
-    """``bwrap`` makes the world; the limits are set on it and pass to all below."""
+    """``bwrap`` makes the namespaces; the limits are set on it and pass to all below."""
     if os.geteuid() == 0:
         raise Refused("as root a limit on processes would not bind inside bwrap")
-    program = seccomp.program(signals=True)
+    program = linux.filter_program(signals=True)
     filtered, fds = _filtered(), list[int]()
     if program is not None:
         reading, writing = os.pipe()
@@ -184,7 +186,8 @@ def _in_bubblewrap(config: dict[str, Any]) -> Started:
         fds = [reading]
     own = _threads_of_user(os.geteuid()) + _SPARE_PROCESSES
     candidate = _candidate(config, None, own, namespaces.WORK, signals=None)
-    command = bubblewrap.command(config["bwrap"], config["readable"], config["disk_bytes"], 5 if fds else None)
+    filter_fd = 5 if fds else None
+    command = namespaces.bubblewrap_command(config["bwrap"], config["readable"], config["disk_bytes"], filter_fd)
     candidate = Candidate(
         [*command, *candidate.command],
         candidate.environment,
@@ -238,7 +241,7 @@ def _start(candidate: Candidate) -> int:
 
 
 def _filtered() -> str:
-    return "filtered" if sys.platform == "linux" and seccomp.program(signals=True) is not None else "all"
+    return "filtered" if sys.platform == "linux" and linux.filter_program(signals=True) is not None else "all"
 
 
 def _open_to_all(path: str | os.PathLike[str]) -> bool:
@@ -280,7 +283,7 @@ def _watch(started: Started, config: dict[str, Any]) -> dict[str, Any]:
     woken = _wake_on_children()
     status, over, seen_cpu_s = None, None, 0.0
     while True:
-        ready, _, _ = select.select([_LEASH, woken], [], [], _TICK_S)
+        ready, _, _ = select.select([_STANDARD_INPUT, woken], [], [], _TICK_S)
         if woken in ready:
             os.read(woken, 4096)
         ended = processes.reap()
@@ -289,12 +292,12 @@ def _watch(started: Started, config: dict[str, Any]) -> dict[str, Any]:
             break
         used, over = _over(started, config)
         seen_cpu_s = max(seen_cpu_s, used)
-        over = "stopped" if _LEASH in ready else over
+        over = "stopped" if _STANDARD_INPUT in ready else over
         if over is not None:
             break
     gone = _end_all(started, over is not None)
-    if started.told is not None:
-        status = _Lines(started.told).next().get("status")
+    if started.reports is not None:
+        status = _Lines(started.reports).next().get("status")
     if config["method"] == "bubblewrap" and status is not None and status >> 8 > _SHELL_SIGNAL:
         status = (status >> 8) - _SHELL_SIGNAL  # bwrap says as shells do that a signal ended the candidate
     cpu_s, max_rss_bytes = _used_by_children()

@@ -1,7 +1,7 @@
-"""A world of its own for a candidate: own process ids, network, mounts, names; its files a read-only selection.
+"""Namespaces for a candidate: own process ids, network, mounts and names; its files are a read-only selection.
 
-Knows how such a world is made with and without root. Refuses to know who is put into it. The functions change the
-calling process for good, so they are for processes that were forked for it.
+Made by the launcher, with and without root, or by ``bwrap`` (bubblewrap). The functions change the calling process for
+good, so they are for processes that were forked for it.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ def system_paths() -> list[str]:
 
 
 def unused_uid() -> int:
-    """A user id that no one else has, if the system has room for it, else that of nobody.
+    """A user id that nobody else has, if the system has room for it, else that of ``nobody``.
 
     The limit on processes counts by user, so a user of its own makes it count the candidate's alone; root is not bound.
     """
-    wanted = _FIRST_OWN_UID + int.from_bytes(os.urandom(4), "big") % _OWN_UIDS
+    uid = _FIRST_OWN_UID + int.from_bytes(os.urandom(4), "big") % _OWN_UIDS
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/uid_map").read_text().splitlines():
             first, _, length = (int(field) for field in line.split())
-            if first <= wanted < first + length:
-                return wanted
+            if first <= uid < first + length:
+                return uid
     return NOBODY
 
 
 def leave() -> None:
-    """Into new namespaces; the next child is process 1 there. Without root, by way of a user namespace."""
+    """Enter new namespaces; the next child is process 1 there. Without root, by way of a user namespace."""
     if os.geteuid() == 0:
         linux.unshare(_WORLD)
         return
@@ -139,3 +139,22 @@ def _mounts_below(target: str) -> list[str]:
         if point == target or point.startswith(target + "/"):
             found.append(point)
     return found
+
+
+def bubblewrap_command(bwrap: str, readable: Sequence[str], disk_bytes: int, filter_fd: int | None) -> list[str]:
+    """The words before the candidate's own that have bubblewrap, 0.8 or later, make the same namespaces.
+
+    ``filter_fd``: where the seccomp filter is read from.
+    """
+    words = [bwrap, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]
+    words += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--cap-drop", "ALL"]
+    words += ["--dev", "/dev", "--proc", "/proc"]
+    for folder in ("/dev/shm", "/tmp"):
+        words += ["--size", str(disk_bytes), "--tmpfs", folder]
+    for path in readable:
+        place = Path(path)
+        words += ["--symlink", str(place.readlink()), path] if place.is_symlink() else ["--ro-bind", path, path]
+    words += ["--dir", WORK, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORK]
+    # The filter refuses new user namespaces; `--disable-userns` makes bwrap 0.8 forget that it is to die with us.
+    words += ["--disable-userns"] if filter_fd is None else ["--seccomp", str(filter_fd)]
+    return [*words, "--"]

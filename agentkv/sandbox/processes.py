@@ -1,7 +1,7 @@
-"""Looking at processes through ``/proc``, and ending them.
+"""Looking at processes through ``/proc``, and ending them. Where there is no ``/proc``, none is seen.
 
-Knows pids, parents, users and what each process uses. Where there is no ``/proc`` it sees nothing. Does not guarantee
-to see a process that lives for less than one look, nor, without a pid namespace, one that broke away before.
+Not guaranteed: to see a process that lives for less than one look, nor, without a pid namespace, one that broke away
+before.
 """
 
 from __future__ import annotations
@@ -12,6 +12,11 @@ import signal
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+PAYLOAD, ANSWER = 3, 4
+"""Numbers of the descriptors from which a candidate reads its payload and to which it writes its answer."""
+MARK = "AGENTKV_SANDBOX"
+"""The variable in a candidate's environment by which its processes are found; see :func:`carrying`."""
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -78,10 +83,10 @@ def of_user(uid: int) -> list[int]:
 
 def carrying(mark: str) -> list[int]:
     """Pids of processes that were started with ``mark`` in their environment."""
-    found, wanted = [], mark.encode()
+    found, encoded = [], mark.encode()
     for pid in snapshot():
         with contextlib.suppress(OSError):
-            if wanted in Path(f"/proc/{pid}/environ").read_bytes():
+            if encoded in Path(f"/proc/{pid}/environ").read_bytes():
                 found.append(pid)
     return found
 

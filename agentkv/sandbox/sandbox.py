@@ -1,8 +1,7 @@
-"""``Sandbox``: run a Python script as a stranger, and report what it did and how far it was kept apart.
+"""``Sandbox``: run an untrusted Python script, and report what it did and how far it was isolated.
 
-Knows the launcher, pipes and clocks. Refuses to know what the script computes or whether that is right: what comes
-from the answer pipe is bytes from a stranger. Everything is bounded while it runs; the verdict comes within a second
-of the limit whatever the candidate does. What is not prevented stands in the package's docstring.
+What comes from the answer pipe is untrusted bytes, whatever they say. Everything is bounded while it runs; the verdict
+comes within a second of the limit whatever the candidate does. The package's docstring lists what is not prevented.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ import agentkv
 from agentkv.errors import IsolationTooLow, SandboxUnavailable, UsageError
 from agentkv.sandbox import namespaces, processes
 from agentkv.sandbox.base import Captured, Ending, Isolation, Level, Limits, Policy, Run
-from agentkv.sandbox.capture import Stream
-from agentkv.sandbox.descriptors import ANSWER, MARK
+from agentkv.sandbox.processes import ANSWER, MARK
 
 _SETUP_S = 20.0
 _SCRIPT_BYTES = 48 << 10
+_CHUNK = 1 << 16
 _GRACE_S, _FORCED_S = 0.5, 0.2
 _METHODS = {Level.BUBBLEWRAP: "bubblewrap", Level.NAMESPACES: "namespaces", Level.LIMITS: "limits"}
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from agentkv.sandbox.launcher import main; main(sys.argv[2])"
@@ -48,6 +47,50 @@ _ENVIRONMENT = {
     "PYTHONUTF8": "1",
     "MALLOC_ARENA_MAX": "1",  # else each thread's arena takes 64 MB of address space
 }
+
+
+class Stream:
+    """The reading end ``fd`` of a pipe, never waited for: its first and last bytes are kept, at most ``keep``."""
+
+    def __init__(self, fd: int, keep: int) -> None:
+        self.fd, self.total, self.ended = fd, 0, False
+        self._head, self._tail = bytearray(), bytearray()
+        self._each = max(1, keep // 2)
+        os.set_blocking(fd, False)
+
+    def read(self) -> int:
+        """Take what is there, one chunk at most; how many bytes. 0: nothing now, or ``ended``."""
+        try:
+            chunk = os.read(self.fd, _CHUNK)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            chunk = b""
+        self.ended = not chunk
+        self.total += len(chunk)
+        room = self._each - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[max(0, room) :]
+        del self._tail[: -self._each]
+        return len(chunk)
+
+    def drain(self, at_most: int) -> None:
+        """Take what is there, ``at_most`` bytes about."""
+        taken = 0
+        while taken < at_most and (got := self.read()):
+            taken += got
+
+    @property
+    def whole(self) -> bytes | None:
+        """Every byte, or None if some are gone."""
+        complete = self.total == len(self._head) + len(self._tail)
+        return bytes(self._head + self._tail) if complete else None
+
+    def captured(self, *, more: bool) -> Captured:
+        """What is kept. ``more``: it was cut off while more was to come."""
+        if self.whole is not None and not more:
+            return Captured(self.whole, b"", self.total, truncated=False)
+        return Captured(bytes(self._head), bytes(self._tail), self.total, truncated=True)
 
 
 @dataclass
@@ -75,10 +118,10 @@ class _Pipes:
 
 
 class Sandbox:
-    """Runs scripts under ``limits``, apart as far as this system lets it, at least as far as ``policy`` says.
+    """Runs scripts under ``limits``, isolated as far as this system can, and at least as far as ``policy`` says.
 
     ``ceiling``: no higher level is tried. ``readable``: folders that a candidate may read besides the interpreter's
-    and the system's. Which level can be had is found out by one trial run, before the first. Threads may share it.
+    and the system's. Which level is available is found by one trial run, before the first. Threads may share it.
     """
 
     def __init__(
@@ -108,7 +151,7 @@ class Sandbox:
         """Run Python source; it reads ``payload`` from descriptor 3 and writes its answer to descriptor 4.
 
         Raises IsolationTooLow, with nothing run, below the policy's level for running; SandboxUnavailable; UsageError
-        for a script that is too long for a command line (what is long belongs into the payload).
+        for a script that is too long for a command line (put what is long into the payload).
         """
         if len(script.encode()) > _SCRIPT_BYTES:
             raise UsageError(f"a script of more than {_SCRIPT_BYTES:,} bytes; pass what is long as its payload")
@@ -212,7 +255,7 @@ def _is_below_another(path: str, others: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for one run; removed with whatever a candidate has made of it."""
+    """A folder for one run; removed with whatever a candidate has put into it."""
     place = Path(tempfile.mkdtemp(prefix="agentkv-sandbox-"))
     place.chmod(0o711)
     try:
@@ -233,7 +276,7 @@ def _remove(place: Path) -> None:
 
 @contextlib.contextmanager
 def _readable_once(payload: bytes) -> Iterator[int]:
-    """A descriptor that gives ``payload`` and can only be read; the file has no name any more."""
+    """A read-only descriptor of ``payload``, in a file that has no name any more."""
     fd, name = tempfile.mkstemp(prefix="agentkv-payload-")
     try:
         with os.fdopen(fd, "wb") as file:
@@ -279,7 +322,7 @@ class _Watched:
                     key.data.read()
                     if key.data.ended:
                         selector.unregister(key.fd)
-                self._hear()
+                self._read_reports()
                 if self._isolation is not None and not started:
                     self._began = time.monotonic()
                     deadline = self._began + self._limits.wall_s
@@ -291,7 +334,7 @@ class _Watched:
                 if self._ending is not None:
                     break  # the grace is over
                 self._ending, deadline = passed, time.monotonic() + _GRACE_S
-                self._let_go()
+                self._stop()
                 for name in ("stdout", "stderr", "answer"):
                     with contextlib.suppress(KeyError):
                         selector.unregister(self._streams[name].fd)
@@ -305,7 +348,7 @@ class _Watched:
                 return Ending.ANSWER
         return Ending.TIMEOUT if time.monotonic() >= deadline else None
 
-    def _hear(self) -> None:
+    def _read_reports(self) -> None:
         lines = (self._streams["control"].whole or b"").split(b"\n")[:-1]
         for line in lines[self._lines_read :]:
             message = json.loads(line)
@@ -314,16 +357,16 @@ class _Watched:
             self.refused = message.get("refused", self.refused)
         self._lines_read = len(lines)
 
-    def _let_go(self) -> None:
-        """Close the launcher's leash: it ends everything and says so."""
+    def _stop(self) -> None:
+        """Close the launcher's standard input: it ends everything and reports."""
         if self._launcher.stdin is not None:
             with contextlib.suppress(OSError):
                 self._launcher.stdin.close()
 
-    # 2. See to it that nothing is left, within a bounded time.
+    # 2. Make sure that nothing is left, within a bounded time.
 
     def finish(self) -> None:
-        self._let_go()
+        self._stop()
         if self._ended is None and not self.refused:
             self._force()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -345,7 +388,7 @@ class _Watched:
                 self._launcher.send_signal(signal.SIGKILL)
         processes.end(processes.carrying(self._mark))
 
-    # 3. What there is to say.
+    # 3. Report.
 
     def run(self, reason: str, not_reached: dict[str, str]) -> Run:
         if self._isolation is None:

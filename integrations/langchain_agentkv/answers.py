@@ -15,7 +15,7 @@ from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.utils.json import parse_partial_json
 
-from agentkv.engine.tools import ToolCall
+from agentkv.engine.template import ToolCall
 from agentkv.records import Turn
 from langchain_agentkv.messages import CUT, PLACEHOLDER
 from langchain_agentkv.turns import Call, Item, Placeholder

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from agentkv.engine.constrain.calls import BrokenCall
-from agentkv.engine.tools import CallForm, ToolCall
+from agentkv.engine.template import CallForm, ToolCall
 from langchain_agentkv import tools
 from langchain_agentkv.fits import misfit
 from langchain_agentkv.repeats import Repeats

@@ -20,7 +20,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 
 from agentkv.engine.prompt import Message
-from agentkv.engine.tools import ToolCall
+from agentkv.engine.template import ToolCall
 from agentkv.errors import UsageError
 from langchain_agentkv.blocks import text_of, unreadable
 from langchain_agentkv.repeats import Repeats, repeats

@@ -1,6 +1,6 @@
 """What can be set for a turn: the same names, ranges and messages at construction and for one call.
 
-Knows nothing of models or messages. The ranges are those of ``agentkv.engine.sampling``, stated here because that
+Knows nothing of models or messages. The ranges are those of ``agentkv.engine.llama.sampling``, stated here because that
 file loads the native library. What concerns tools and structured output is for one call only: ``tools.py`` says what
 it means.
 """

@@ -24,7 +24,7 @@ from langchain_core.utils.json import parse_json_markdown
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel
 
-from agentkv.engine.constrain.unexpressed import unexpressed
+from agentkv.engine.constrain.schema import unexpressed
 from agentkv.errors import UsageError
 from agentkv.notices import warn
 from langchain_agentkv.fits import at_the_end, fitting, there

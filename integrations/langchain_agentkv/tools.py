@@ -19,8 +19,8 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agentkv.engine.base import Engine
-from agentkv.engine.constrain.grammar import Wanted, grammar_for, no_calls
-from agentkv.engine.tools import CallForm
+from agentkv.engine.constrain.grammar import AnswerForm, grammar_for, no_calls
+from agentkv.engine.template import CallForm
 from agentkv.errors import UsageError
 from langchain_agentkv.settings import CallSettings
 
@@ -99,7 +99,7 @@ def grammar(engine: Engine, form: CallForm, settings: CallSettings, barred: Cont
     if settings.tools and not allowed and schema is None:
         return no_calls(form)
     must_call = bool(allowed) and chosen(settings.tool_choice, names) != _AUTO
-    return grammar_for(engine, form, Wanted(allowed, must_call=must_call, many=many(settings), schema=schema))
+    return grammar_for(engine, form, AnswerForm(allowed, must_call=must_call, many=many(settings), schema=schema))
 
 
 def callable_tools(settings: CallSettings, barred: Container[str] = ()) -> dict[str, dict[str, Any]]:

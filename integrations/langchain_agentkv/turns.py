@@ -19,7 +19,7 @@ from langchain_core.runnables.config import run_in_executor
 from agentkv import ROUTE, AgentMemory
 from agentkv.engine.base import Cancellation
 from agentkv.engine.constrain.calls import BrokenCall, CallReader, Part
-from agentkv.engine.tools import ToolCall
+from agentkv.engine.template import ToolCall
 from agentkv.errors import Cancelled, WindowOverflow
 from agentkv.io.hashing import tagged_digest
 from agentkv.notices import warn

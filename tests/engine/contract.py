@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from agentkv.engine.base import Cancellation, Engine, Sampling, one_by_one
-from agentkv.engine.generate import generate
-from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.generate import first_difference, generate, greedy_hashes
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import Cancelled, InvalidState, UsageError, WindowOverflow
 from agentkv.io.hashing import sha256
@@ -197,7 +196,7 @@ class EngineContract:
             engine.extend(ids[:length])
             states.append(engine.capture())
         behind = ids[-9:]
-        together, alone = engine.score_behind(states, behind, 6), one_by_one(engine, states, behind, 6)
+        together, alone = engine.score_after(states, behind, 6), one_by_one(engine, states, behind, 6)
         assert engine.tokens == ()
         for mine, theirs in zip(together, alone, strict=True):
             assert mine.log_probabilities.shape == (6,)
@@ -205,11 +204,11 @@ class EngineContract:
             assert np.corrcoef(mine.logits, theirs.logits)[0, 1] > 0.99
         assert len({tuple(np.round(each.log_probabilities, 3)) for each in together}) == 3, "each by itself"
         decoded = engine.counters.decoded
-        assert engine.score_behind([], behind, 6) == []
+        assert engine.score_after([], behind, 6) == []
         assert engine.counters.decoded == decoded
         for scored in (0, 8):
             with pytest.raises(UsageError):
-                engine.score_behind(states, behind, scored)
+                engine.score_after(states, behind, scored)
 
     def test_content_never_becomes_control_tokens(self, engine: Engine) -> None:
         builder = PromptBuilder(engine)

@@ -16,8 +16,8 @@ from agentkv.bench.tiny import ARCHITECTURES, SLIDING, write_tiny, write_tiny_lo
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine
+from agentkv.engine.generate import first_difference, greedy_hashes
 from agentkv.engine.llama.engine import LlamaEngine
-from agentkv.engine.probe import first_difference, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import AgentKVError, IncompatibleFingerprint, InvalidState, ModelUnreadable, UsageError
 from agentkv.io.hashing import sha256

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agentkv.engine.fake import END, FakeEngine
-from agentkv.engine.generate import generate
-from agentkv.engine.probe import first_difference, greedy_hashes
+from agentkv.engine.generate import first_difference, generate, greedy_hashes
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import EngineClosed, InvalidGrammar, UsageError
 from tests.engine.contract import EngineContract

@@ -40,7 +40,7 @@ def test_a_state_behind_a_known_one_is_cut_as_it_would_be_alone(before: int, n: 
     known = blobs.Cut(old, tuple(ref for ref, _ in blobs.cut(old.blob, LAYOUT, before, blobs.cuts(0, before))))
     ranges = blobs.cuts(0, before) + blobs.cuts(before, n)
     alone = blobs.cut(new.blob, LAYOUT, n, ranges)
-    refs, made = blobs.cut_behind(new, ranges, known)
+    refs, made = blobs.cut_after(new, ranges, known)
     assert refs == [ref for ref, _ in alone]
     for ref, data in alone:
         assert np.array_equal(blobs.piece_of(new, ref), data)
@@ -56,7 +56,7 @@ def test_a_segment_whose_rows_differ_is_not_taken_over() -> None:
     ranges = blobs.cuts(0, 300) + blobs.cuts(300, 400)
     run = blobs._runs(LAYOUT, 400)[0]
     blobs._slice(new.blob, run, 400, 299, 300)[...] ^= 1
-    refs, made = blobs.cut_behind(new, ranges, known)
+    refs, made = blobs.cut_after(new, ranges, known)
     assert refs == [ref for ref, _ in blobs.cut(new.blob, LAYOUT, 400, ranges)]
     assert (run.section, 0, 256) in {(ref.section, ref.start, ref.stop) for ref in refs if ref.sha256 not in made}
     assert (run.section, 256, 300) in {(ref.section, ref.start, ref.stop) for ref in refs if ref.sha256 in made}

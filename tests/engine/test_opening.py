@@ -101,11 +101,13 @@ def test_a_gpu_setting_that_nothing_takes_is_refused() -> None:
 
 
 def test_the_real_engine_refuses_before_it_looks_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentkv.engine.llama import engine as llama
+    import llama_cpp
 
-    monkeypatch.setattr(llama.llama_cpp, "llama_supports_gpu_offload", lambda: False)
+    from agentkv.engine.llama.engine import LlamaEngine
+
+    monkeypatch.setattr(llama_cpp, "llama_supports_gpu_offload", lambda: False)
     with pytest.raises(NoGpu):
-        llama.LlamaEngine(tmp_path / "none.gguf", EngineSettings(gpu_layers=1))
+        LlamaEngine(tmp_path / "none.gguf", EngineSettings(gpu_layers=1))
 
 
 def test_the_fakes_names() -> None:

@@ -8,7 +8,7 @@ import pytest
 from agentkv.engine.base import Engine
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import Message, Prompt, PromptBuilder
-from agentkv.engine.tools import GENERIC, CallForm, ToolCall
+from agentkv.engine.template import GENERIC, CallForm, ToolCall
 from agentkv.errors import UnsupportedTemplate
 
 OWN = """

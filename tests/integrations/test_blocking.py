@@ -25,7 +25,7 @@ from langchain_core.outputs import Generation
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 from tests.integrations.chatting import added
 
 OBJECT = {"title": "Code", "type": "object", "properties": {"code": {"type": "integer"}}, "required": ["code"]}

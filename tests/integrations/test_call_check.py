@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.tools import tool
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 from tests.integrations.chatting import added, timeless
 
 

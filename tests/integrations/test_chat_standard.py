@@ -19,7 +19,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 
 MODEL = "qwen2.5-coder-1.5b"
 TELLING = {

@@ -11,7 +11,7 @@ from langchain_core.exceptions import OutputParserException
 from pydantic import BaseModel, Field
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
-from agentkv.engine.tools import ToolCall
+from agentkv.engine.template import ToolCall
 from agentkv.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from langchain_core.tools import tool
 
 from agentkv import AgentMemory
 from agentkv.engine.prompt import Message
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 from agentkv.errors import UsageError
 from tests.integrations.chatting import SlowEngine, added, timeless
 

@@ -18,7 +18,7 @@ from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 from agentkv.errors import WindowOverflow
 from agentkv.notices import AgentKVWarning
 from tests.integrations.chatting import Echo

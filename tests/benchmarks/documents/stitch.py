@@ -45,7 +45,7 @@ def read_in_place(engine: LlamaEngine, tokens: Sequence[int], position: int) -> 
     engine._tokens = [0] * position
     try:
         engine.extend(tokens)
-        blob = engine._native_state()
+        blob = engine._context.state()
     finally:
         engine.clear()
     table = blobs._cell_table(len(tokens))

@@ -32,7 +32,7 @@ from agentkv.documents.adding import Plan as AddPlan
 from agentkv.documents.records import DocumentRecord, WindowRecord
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Cancellation, Engine
-from agentkv.engine.probe import PROBE_STEPS
+from agentkv.engine.generate import PROBE_STEPS
 from agentkv.errors import Cancelled, GuaranteeViolated, UsageError
 from agentkv.io import fsio
 from agentkv.io.hashing import canonical_json, sha256

@@ -10,9 +10,6 @@ import pytest
 from agentkv import FakeEngine
 from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel.families import FAMILIES
-from tests.flywheel.conftest import box, strong
-
-__all__ = ["box", "engine", "strong"]
 
 
 @pytest.fixture
@@ -22,7 +19,7 @@ def engine(strong: Sandbox) -> Callable[[], FakeEngine]:
         item.prompt.strip(): json.dumps(item.parameters)
         for family in FAMILIES
         for part in ("held-out", "dev")
-        for item in family.instances(part, 10)  # type: ignore[arg-type]
+        for item in family.instances(part, 10)
     }
 
     def reply(prompt: str) -> str:

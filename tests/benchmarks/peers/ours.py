@@ -9,7 +9,7 @@ from typing import Any
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Engine
-from agentkv.engine.probe import greedy_hashes
+from agentkv.engine.generate import greedy_hashes
 from agentkv.errors import UnknownBlock
 from agentkv.io.hashing import sha256
 from agentkv.records import Manifest

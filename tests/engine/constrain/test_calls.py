@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkv.engine.constrain.calls import BrokenCall, CallReader, Part
-from agentkv.engine.tools import GENERIC, CallForm, ToolCall
+from agentkv.engine.template import GENERIC, CallForm, ToolCall
 
 ADD, MUL = ToolCall("add", '{"a": "x}\\n</tool_call> é"}'), ToolCall("mul", "{}")
 LINED = CallForm('\n[CALL] {"fn": "', '", "args": ', "}", "", "")
@@ -198,6 +198,9 @@ def test_no_piece_size_changes_what_is_read_and_without_calls_nothing_is_lost(te
     parts = bare(text, size)
     assert parts == bare(text, 10_000)
     if not any(isinstance(part, ToolCall) for part in parts):
-        assert "".join(part if isinstance(part, str) else part.text for part in parts if part) == text
+        texts = [
+            part.text if isinstance(part, BrokenCall) else part for part in parts if not isinstance(part, ToolCall)
+        ]
+        assert "".join(texts) == text
     for part in parts:
         assert part in text if isinstance(part, str) else part.name is None or part.name in text

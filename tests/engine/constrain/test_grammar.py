@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from agentkv.engine.base import Engine, Sampling
-from agentkv.engine.constrain.grammar import Wanted, grammar_for, no_calls
+from agentkv.engine.constrain.grammar import AnswerForm, grammar_for, no_calls
 from agentkv.engine.fake import FakeEngine
-from agentkv.engine.tools import GENERIC, ToolCall
+from agentkv.engine.template import GENERIC, ToolCall
 from agentkv.errors import InvalidGrammar
 from tests.flywheel.gbnf import matches
 
@@ -46,7 +46,7 @@ def accepts(engine: Engine, grammar: str | None, text: str) -> bool:
 
 @pytest.mark.model
 def test_a_model_may_answer_or_call_or_both(smollm2: Engine) -> None:
-    grammar = grammar_for(smollm2, GENERIC, Wanted(TOOLS))
+    grammar = grammar_for(smollm2, GENERIC, AnswerForm(TOOLS))
     for text in (
         "Hello there",
         "a <b> <tool_ x",
@@ -94,11 +94,11 @@ NEITHER = [
 
 
 def test_the_arguments_of_a_bare_call_are_bound_and_other_text_is_free() -> None:
-    grammar = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted(TOOLS))
+    grammar = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, AnswerForm(TOOLS))
     assert grammar is not None
     assert [text for text in BARE_OR_TEXT if not matches(grammar, text)] == []
     assert [text for text in NEITHER if matches(grammar, text)] == []
-    single = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted({**TOOLS, 'odd"': ADD}, many=False))
+    single = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, AnswerForm({**TOOLS, 'odd"': ADD}, many=False))
     assert single is not None
     assert [matches(single, text) for text in BARE_OR_TEXT[:6]] == [True] * 4 + [False] * 2
     assert matches(single, '{"name": "odd\\"", "arguments": 1} is text')
@@ -106,13 +106,13 @@ def test_the_arguments_of_a_bare_call_are_bound_and_other_text_is_free() -> None
 
 @pytest.mark.model
 def test_a_model_is_held_to_a_bare_call_likewise(smollm2: Engine) -> None:
-    grammar = grammar_for(smollm2, GENERIC, Wanted(TOOLS))
+    grammar = grammar_for(smollm2, GENERIC, AnswerForm(TOOLS))
     assert [text for text in BARE_OR_TEXT if not accepts(smollm2, grammar, text)] == []
     assert [text for text in NEITHER if accepts(smollm2, grammar, text)] == []
 
 
 def test_an_answer_is_never_empty_whether_it_may_call_or_not() -> None:
-    free = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted(TOOLS))
+    free = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, AnswerForm(TOOLS))
     assert free is not None
     for grammar in (free, no_calls(GENERIC)):
         assert not matches(grammar, "")
@@ -123,14 +123,14 @@ def test_an_answer_is_never_empty_whether_it_may_call_or_not() -> None:
 
 def test_a_nullable_argument_may_be_null() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "string", "nullable": True}}, "required": ["x"]}
-    grammar = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, Wanted({}, schema=schema))
+    grammar = grammar_for(FakeEngine(keeps_grammar=True), GENERIC, AnswerForm({}, schema=schema))
     assert grammar is not None
     assert [matches(grammar, text) for text in ('{"x": null}', '{"x": "a"}', '{"x": 1}')] == [True, True, False]
 
 
 @pytest.mark.model
 def test_a_model_may_be_made_to_call_once_or_not_at_all(smollm2: Engine) -> None:
-    must = grammar_for(smollm2, GENERIC, Wanted(TOOLS, must_call=True, many=False))
+    must = grammar_for(smollm2, GENERIC, AnswerForm(TOOLS, must_call=True, many=False))
     assert accepts(smollm2, must, call("noargs", "{}"))
     assert not accepts(smollm2, must, "Hello")
     assert not accepts(smollm2, must, call("noargs", "{}") + "\n" + call("noargs", "{}"))
@@ -138,11 +138,11 @@ def test_a_model_may_be_made_to_call_once_or_not_at_all(smollm2: Engine) -> None
     assert accepts(smollm2, never, "xy <tool_cal <tool_calling")
     assert not accepts(smollm2, never, "a " + call("noargs", "{}"))
     assert not accepts(smollm2, never, "")
-    either = grammar_for(smollm2, GENERIC, Wanted(TOOLS, schema=ADD))
+    either = grammar_for(smollm2, GENERIC, AnswerForm(TOOLS, schema=ADD))
     assert accepts(smollm2, either, '{"a": 1}')
     assert accepts(smollm2, either, call("noargs", "{}"))
     assert not accepts(smollm2, either, "Hello")
-    assert grammar_for(smollm2, GENERIC, Wanted({})) is None
+    assert grammar_for(smollm2, GENERIC, AnswerForm({})) is None
 
 
 def one(schema: Any, **more: Any) -> dict[str, Any]:
@@ -192,13 +192,13 @@ NODE = {"type": "object", "properties": {"n": {"anyOf": [{"$ref": "#/$defs/N"}, 
     ],
 )
 def test_schemas_are_kept_to_and_none_is_refused(smollm2: Engine, schema: Any, good: str, bad: str) -> None:
-    alone = grammar_for(smollm2, GENERIC, Wanted({}, schema=schema))
+    alone = grammar_for(smollm2, GENERIC, AnswerForm({}, schema=schema))
     assert accepts(smollm2, alone, good)
     assert not accepts(smollm2, alone, bad)
-    twice = grammar_for(smollm2, GENERIC, Wanted({"one": ADD, "two": schema}))
+    twice = grammar_for(smollm2, GENERIC, AnswerForm({"one": ADD, "two": schema}))
     assert accepts(smollm2, twice, call("two", good))
 
 
 def test_an_engine_without_grammars_says_so() -> None:
     with pytest.raises(InvalidGrammar, match="no grammars"):
-        grammar_for(FakeEngine(), GENERIC, Wanted(TOOLS))
+        grammar_for(FakeEngine(), GENERIC, AnswerForm(TOOLS))

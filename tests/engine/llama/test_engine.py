@@ -10,6 +10,7 @@ import pytest
 
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, Sampling, State
+from agentkv.engine.constrain.grammar import json_grammar
 from agentkv.engine.generate import generate
 from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.prompt import Message, PromptBuilder
@@ -65,15 +66,13 @@ def test_the_model_speaks(smollm2: Engine) -> None:
 
 
 def test_json_schema_binds_the_answer(smollm2: Engine) -> None:
-    from agentkv.engine.sampling import json_grammar
-
     schema = {
         "type": "object",
         "properties": {"city": {"enum": ["Paris", "Rome"]}, "n": {"type": "integer"}},
         "required": ["city", "n"],
         "additionalProperties": False,
     }
-    grammar = json_grammar(json.dumps(schema))
+    grammar = json_grammar(smollm2, json.dumps(schema))
     for sampling in (Sampling(), Sampling(temperature=1.5, seed=1)):
         answer = json.loads(ask(smollm2, "Capital of France?", grammar=grammar, sampling=sampling, max_new=60))
         assert answer["city"] in ("Paris", "Rome")
@@ -179,13 +178,13 @@ def test_states_read_beside_one_that_is_no_numbers_are_scored_as_ever(smollm2: E
     smollm2.clear()
     smollm2.extend([9] * 50)
     good = smollm2.capture()
-    right = smollm2.score_behind([good, good], question, 3)
+    right = smollm2.score_after([good, good], question, 3)
     with pytest.raises(InvalidState, match="not numbers"):
-        smollm2.score_behind([good, bad], question, 3)
+        smollm2.score_after([good, bad], question, 3)
     taken_for_numbers(smollm2, bad)
     with pytest.raises(NativeRefusal, match="not numbers"):
-        smollm2.score_behind([good, bad], question, 3)
-    again = smollm2.score_behind([good, good], question, 3)
+        smollm2.score_after([good, bad], question, 3)
+    again = smollm2.score_after([good, good], question, 3)
     assert [each.logits.tobytes() for each in again] == [each.logits.tobytes() for each in right]
 
 
@@ -198,7 +197,7 @@ def test_settings_are_checked() -> None:
         {"threads": 0},
     ):
         with pytest.raises(UsageError):
-            EngineSettings(**bad)  # type: ignore[arg-type]
+            EngineSettings(**bad)
 
 
 def test_a_file_that_llama_cpp_refuses_is_a_typed_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentkv.engine.constrain.unexpressed import unexpressed
+from agentkv.engine.constrain.schema import unexpressed
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
-"""The same tokens behind several states at once, each state by itself: how a router scores its candidates.
+"""The same tokens after several states at once, each state by itself: how a router scores its candidates.
 
 One decode of eight short sequences takes little more than half the time of eight decodes, since a matrix is read once
 for all of them. It runs in a second, small context of the same model, so the live one keeps its state. Only sums of
 another order tell the results from those of :func:`one_by_one`: they agree to about three digits, not to the last
 bit, and nothing exact is built on them.
-
-Refuses to know cards, questions and scores.
 """
 
 from __future__ import annotations
@@ -18,23 +16,27 @@ import numpy as np
 
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Scored, State
-from agentkv.engine.llama.sequence import SequenceSetter
+from agentkv.engine.llama.context import SequenceSetter
+from agentkv.engine.llama.model import LlamaModel
 
 CELLS = 1024
-"""Of the second context: tokens of all sequences read together."""
+"""Of the second context: tokens of all sequences decoded together."""
 SEQUENCES = 16
 _TOKENS = 256
-"""Read in one decode at most, so that the logits of all of them stay small."""
+"""In one decode at most, so that the logits of all of them stay small."""
 
 
-class Beside:
-    """The second context. ``params`` are those of the first, of which window and number of sequences are changed."""
+class SequenceScorer:
+    """The second context. ``params`` are those of the first, of which window and number of sequences are changed.
 
-    def __init__(self, model: Any, params: Any, n_vocab: int) -> None:
+    Raises MemoryError where llama.cpp makes no context.
+    """
+
+    def __init__(self, model: LlamaModel, params: Any) -> None:
         params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = CELLS, _TOKENS, _TOKENS, SEQUENCES
-        self._n_vocab = n_vocab
+        self._n_vocab = model.info.n_vocab
         self._batch = llama_cpp.llama_batch_init(_TOKENS, 0, 1)
-        self._context = llama_cpp.llama_init_from_model(model, params)
+        self._context = llama_cpp.llama_init_from_model(model.native, params)
         if not self._context:
             self.close()
             raise MemoryError
@@ -50,23 +52,23 @@ class Beside:
         self._context = self._batch = None
 
     def fits(self, states: Sequence[State], n_tokens: int) -> bool:
-        """Whether each state with the tokens behind it fits into this context, and can be read as one sequence."""
+        """Whether each state, with ``n_tokens`` after it, fits into this context and can be set as one sequence."""
         room = CELLS - n_tokens
         return n_tokens <= _TOKENS and all(
             len(state.tokens) <= room and blobs.is_sequence(state.layout) for state in states
         )
 
-    def read(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored] | None:
-        """See :meth:`agentkv.Engine.score_behind`; None if llama.cpp refused."""
-        found: list[Scored] = []
+    def score(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored] | None:
+        """See :meth:`agentkv.Engine.score_after`; None if llama.cpp refused."""
+        scores: list[Scored] = []
         for group in _groups(states, len(tokens)):
-            part = self._read(group, tokens, scored)
-            if part is None:
+            of_group = self._score_group(group, tokens, scored)
+            if of_group is None:
                 return None
-            found += part
-        return found
+            scores += of_group
+        return scores
 
-    def _read(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored] | None:
+    def _score_group(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored] | None:
         llama_cpp.llama_memory_clear(self._memory, False)
         for sequence, state in enumerate(states):
             if not self._setter.set(state, sequence):

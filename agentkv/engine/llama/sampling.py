@@ -7,14 +7,11 @@ about the chosen token first and laid over the whole vocabulary only when it say
 from __future__ import annotations
 
 import ctypes
-import json
 import re
-from functools import cache
 from typing import Any
 
 import llama_cpp
 import numpy as np
-from llama_cpp.llama_grammar import json_schema_to_gbnf
 from numpy.typing import NDArray
 
 from agentkv.engine.base import Logits, Sampling
@@ -22,18 +19,7 @@ from agentkv.errors import InvalidGrammar
 
 _CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
 _MAX_GRAMMAR, _MAX_RULES, _MAX_DEPTH = 1 << 18, 4096, 100
-"""llama.cpp's grammar code is recursive and its stack is the process's: what is deeper never reaches it."""
-
-
-@cache
-def json_grammar(schema: str) -> str:
-    """GBNF for a JSON schema given as JSON text. Raises InvalidGrammar."""
-    try:
-        json.loads(schema)
-        grammar: str = json_schema_to_gbnf(schema)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidGrammar(f"JSON schema: {error!r}") from error
-    return grammar
+"""llama.cpp's grammar code is recursive and its stack is the process's: deeper groups never reach it."""
 
 
 class _Candidates:
