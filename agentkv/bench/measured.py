@@ -41,7 +41,7 @@ SCORERS = [
     "agentkv.bench.scorers.portability",
     "agentkv.bench.scorers.route",
     "agentkv.evidence.replay",
-    "agentkv.flywheel.scores",
+    "agentkv.flywheel.journal",
 ]
 """The modules that register scorers. A new benchmark adds its own; those of a checkout add themselves."""
 

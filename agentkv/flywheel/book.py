@@ -1,10 +1,9 @@
-"""The book of solutions: what is live for each task, and all that was live or tried before.
+"""The book of solutions: what is live for each task, all that was live or tried before, and the tasks themselves.
 
-Two folders under a store's ``flywheel/``: ``solutions``, one sealed file a solution, called by its digest and never
-changed; ``standings``, one a task, which says which solution is live and what became of the others. Write order:
-the solution (a crash here leaves a file that no standing names, harmless), then the standing, which commits. At most
-one solution of a task is live, and only one whose proof says "verified" at the policy's isolation. Processes take
-turns by a lock. Refuses to know tasks' texts, routing and models.
+Three folders of sealed files (:mod:`~agentkv.flywheel.files`). Write order: the solution (a crash here leaves a file
+that no standing names, harmless), then the standing, which commits, then the task with the solution's id (a crash
+before it leaves a solution that does not answer until the task is learned again). At most one solution of a task is
+live, and only one whose proof says "verified" at the policy's isolation. Processes take turns by a lock.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agentkv.errors import NotProven, StoreError, StoreReadError, UnknownTask
-from agentkv.flywheel import sealed, values
+from agentkv.flywheel import values
 from agentkv.flywheel.files import (
     FLYWHEEL,
     LOCK,
@@ -28,9 +27,14 @@ from agentkv.flywheel.files import (
     SOLUTIONS,
     STANDING_MAGIC,
     STANDINGS,
+    TASK_MAGIC,
+    TASKS,
+    R,
+    decode_record,
+    encode_record,
 )
-from agentkv.flywheel.sealed import R
 from agentkv.flywheel.solution import Program, Proof, Short, Solution, Verdict
+from agentkv.flywheel.task import Parameters, Task
 from agentkv.flywheel.verify import Verification
 from agentkv.io import fsio
 from agentkv.io.hashing import sha256
@@ -138,7 +142,7 @@ class SolutionBook:
             current = None if standing.live is None else self._solutions.sound(standing.live)
             if current is not None and current.solution_id == identity:
                 return Deposited(identity, live=True, superseded=None, reason="it is live already")
-            self._solutions.write(identity, sealed.encode(SOLUTION_MAGIC, solution))
+            self._solutions.write(identity, encode_record(SOLUTION_MAGIC, solution))
             alike = current is not None and _same_check(solution.proof, current.proof)
             better = current is None or not alike or _merit(solution) > _merit(current)
             reason = "proven by another check"
@@ -219,7 +223,7 @@ class SolutionBook:
         return Event(solution_id=solution_id, event=event, reason=reason, date=date)
 
     def _write(self, standing: Standing) -> None:
-        self._standings.write(standing.task_id, sealed.encode(STANDING_MAGIC, standing))
+        self._standings.write(standing.task_id, encode_record(STANDING_MAGIC, standing))
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -268,14 +272,52 @@ def _compared(new: Solution, old: Solution) -> str:
 
 
 def _decode_solution(data: bytes, name: str) -> Solution:
-    solution = sealed.decode(SOLUTION_MAGIC, data, Solution, "solution")
+    solution = decode_record(SOLUTION_MAGIC, data, Solution, "solution")
     if solution.solution_id != name:
         raise Malformed(f"it is solution {solution.solution_id[:12]}")
     return solution
 
 
 def _decode_standing(data: bytes, name: str) -> Standing:
-    standing = sealed.decode(STANDING_MAGIC, data, Standing, "standing")
+    standing = decode_record(STANDING_MAGIC, data, Standing, "standing")
     if standing.task_id != name:
         raise Malformed(f"it is the standing of task {standing.task_id[:12]}")
     return standing
+
+
+class Kept(Record):
+    """A task, and the parameters with which the solution ``solution_id`` gave the answer."""
+
+    task: Task
+    parameters: Parameters
+    solution_id: Sha256 | None = None
+
+
+class KeptTasks:
+    """The tasks kept in the store at ``store``."""
+
+    def __init__(self, store: Path) -> None:
+        self._files: RecordFiles[Kept] = RecordFiles(
+            store / FLYWHEEL, TASKS, "task", _decode, MAX_RECORD_BYTES, sharded=True, temporaries=store / TEMPORARIES
+        )
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a task, in place of the same task with other parameters or another check. Raises StoreFull."""
+        self._files.write(kept.task.task_id, encode_record(TASK_MAGIC, kept))
+
+    def find(self, task_id: str) -> Kept | None:
+        """The task of that identity. Raises CorruptBlock, StoreReadError."""
+        return self._files.read(task_id)
+
+    def all(self) -> Iterator[Kept]:
+        """Every kept task, whether its solution is live or not. A damaged one is passed over with a warning."""
+        yield from self._files.all(
+            lambda error: warn(f"passed over: {error.message} `agentkv check` lists it; learning it again mends it.")
+        )
+
+
+def _decode(data: bytes, name: str) -> Kept:
+    kept = decode_record(TASK_MAGIC, data, Kept, "task")
+    if kept.task.task_id != name:
+        raise Malformed(f"it is task {kept.task.task_id[:12]}")
+    return kept

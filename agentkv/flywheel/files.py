@@ -5,11 +5,9 @@
     flywheel/tasks/<2>/<task id>.json            the task of a solution, with its check       sealed JSON
     flywheel/lock                                who may change a standing now                empty
 
-A solution's proof names its task and its check (`task_id`, `check_sha256`). Older records have neither field, are read
-and written without them, and are proofs of no check until it is run again.
-
-Knows where they lie and whether a file is the one that was written; refuses to know what a record says. No block
-depends on a solution.
+A sealed file's first line is a magic word and the SHA-256 of what follows, which is canonical JSON. A solution's proof
+names its task and its check (`task_id`, `check_sha256`). Older records have neither field, are read and written without
+them, and prove no check until it is run again. No block depends on a solution.
 """
 
 from __future__ import annotations
@@ -18,10 +16,15 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
+from pydantic import ValidationError
+
+from agentkv.flywheel import values
+from agentkv.records import Record
 from agentkv.store.beside import Found, files_below, is_sealed, read
 from agentkv.store.files import StoreFiles
-from agentkv.store.format import is_digest
+from agentkv.store.format import Malformed, is_digest, seal, unseal
 
 FLYWHEEL, SOLUTIONS, STANDINGS, TASKS, LOCK = "flywheel", "solutions", "standings", "tasks", "lock"
 SOLUTION_MAGIC, STANDING_MAGIC, TASK_MAGIC = "agentkv-solution/1", "agentkv-standing/1", "agentkv-task/1"
@@ -56,3 +59,25 @@ def fault(files: StoreFiles, path: Path) -> str | None:
     if not is_sealed(data, _SEAL):
         return "the first line is not a solution's, standing's or task's and the SHA-256 of what follows"
     return None
+
+
+R = TypeVar("R", bound=Record)
+
+
+def encode_record(magic: str, record: Record) -> bytes:
+    """The bytes of a record's file."""
+    return seal(magic, values.encode(record.model_dump(mode="json")).encode())
+
+
+def decode_record(magic: str, data: bytes, kind: type[R], what: str) -> R:
+    """The record of a file's bytes. Raises Malformed, which calls it ``what``."""
+    body = unseal(magic, data)
+    try:
+        values.decode(body)
+        record = kind.model_validate_json(body)
+    except (ValidationError, ValueError) as error:
+        reason = error.errors(include_input=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise Malformed(f"not a {what}: {reason[:300]}") from error
+    if encode_record(magic, record) != data:
+        raise Malformed("the body is not canonical JSON")
+    return record

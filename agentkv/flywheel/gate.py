@@ -1,9 +1,17 @@
 """The gate: only what the model lacks is worth a block.
 
-Before anything is deposited, the model answers by itself, by programs or in words, and the answers are compared. A task
-that it solves at the first try needs no help; nor does one without a check on whose answer its samples agree, of which
-nothing could be proven anyway. A text that is to help is tried on checked tasks, with it and without; one that
-makes the model worse is refused. Each decision says why. Refuses to know where deposits go.
+Before anything is deposited, the model answers by itself and the answers are compared. A task that it solves at the
+first try needs no help; nor does one without a check on whose answer its samples agree, which could not be proven
+anyway. Each decision says why.
+
+:class:`Gate` samples several programs. :class:`MarginGate` asks for one direct answer instead, greedily, bound to the
+answer's type. The *margin* of a token is ln(its probability ÷ that of the best other token), before the grammar is
+applied; the margin of an answer is the least of its tokens', its end included. A large one says that the model would
+hardly have said anything else, not that it is right. It costs some tens of tokens instead of hundreds, but does not let
+the model compute.
+
+:class:`ProcedureTrial` tries a text that is to make the model better at certain tasks: each is answered with and
+without it, under the same grammar and budget, and a text that does not help is not kept.
 """
 
 from __future__ import annotations
@@ -13,14 +21,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentkv.engine.base import Cancellation
+import numpy as np
+
+from agentkv.engine.base import Cancellation, Logits
+from agentkv.engine.generate import generate
+from agentkv.engine.prompt import Message
+from agentkv.errors import UsageError
 from agentkv.flywheel import values
-from agentkv.flywheel.checks import Judging
+from agentkv.flywheel.journal import NoRecorder, Recorder, turn_tokens
+from agentkv.flywheel.library import answer_question
 from agentkv.flywheel.program import call
-from agentkv.flywheel.solution import Text, Verdict
+from agentkv.flywheel.slots import any_grammar, typed_grammar
+from agentkv.flywheel.solution import Provenance, Text, Verdict
 from agentkv.flywheel.solvers import Attempt, Solver, Tried
-from agentkv.flywheel.task import Task
-from agentkv.flywheel.verify import Verification, verify
+from agentkv.flywheel.task import Task, TextTruth, Truth
+from agentkv.flywheel.verify import Judging, Verification, verifier_of, verify
+from agentkv.memory.memory import AgentMemory
+from agentkv.records import Turn
 from agentkv.sandbox.sandbox import Sandbox
 
 Observe = Callable[[Attempt, Verification | None, Any], None]
@@ -184,3 +201,162 @@ def compare(
         sum(judge(task, without(task)) for task in tasks),
         sum(judge(task, behind(task)) for task in tasks),
     )
+
+
+ANSWER_TOKENS = 48
+
+
+@dataclass
+class ProcedureTrial:
+    """Tries texts on checked tasks. ``max_new``: tokens of an answer."""
+
+    memory: AgentMemory
+    recorder: Recorder = field(default_factory=NoRecorder)
+    max_new: int = ANSWER_TOKENS
+
+    def try_text(
+        self,
+        name: str,
+        text: str,
+        tasks: Sequence[Task],
+        *,
+        description: str = "",
+        cancellation: Cancellation | None = None,
+    ) -> Compared:
+        """Compare, and leave the text under ``name`` only if it makes the model better.
+
+        Raises UsageError for no tasks, for one whose check is no truth, and for a name that is taken.
+        """
+        if not tasks or not all(isinstance(task.check, Truth | TextTruth) for task in tasks):
+            raise UsageError("a procedure is tried on tasks with a true answer, one at least")
+        if self.memory.routing.find(name) is not None:
+            raise UsageError(f"{name!r} is the name of something that is stored; choose another, or `agentkv rm` it")
+        self.memory.deposit_text(name, text, description, cancellation=cancellation)
+        kept = False
+        try:
+            found = compare(
+                tasks,
+                lambda task: self._answer(task, None, cancellation),
+                lambda task: self._answer(task, name, cancellation),
+                is_right,
+            )
+            kept = found.keeps
+        finally:
+            if not kept:
+                self.memory.store.remove_name("text", name, self.memory.blocks.fingerprint.id)
+        return found
+
+    def _answer(self, task: Task, behind: str | None, cancellation: Cancellation | None) -> str:
+        grammar = typed_grammar(task.check.answer) if isinstance(task.check, Truth) else None
+        turn: Turn = self.memory.ask(
+            task.prompt, skill=behind, grammar=grammar, max_new=self.max_new, cancellation=cancellation
+        )
+        raw = {"prompt": task.prompt, "behind": behind, "generated": turn.text, "right": is_right(task, turn.text)}
+        key = f"{'without' if behind is None else 'behind'}/{task.id}"
+        assert task.check is not None
+        self.recorder.record(key, raw, expected=task.check.model_dump(mode="json"), tokens=turn_tokens(turn))
+        return turn.text
+
+
+def is_right(task: Task, text: str) -> bool:
+    """Whether an answer in words is the true one: as a value, or as a text where the check is of text."""
+    verifier = verifier_of(task, {})
+    assert verifier is not None
+    try:
+        answer = values.decode(text) if isinstance(task.check, Truth) else text
+    except ValueError:
+        return False
+    return all(question.judge(answer) for question in verifier.questions(task))
+
+
+@dataclass(frozen=True)
+class Said:
+    """A direct answer: its text, the value in it (``is_value``: there is one), its margin in nats, its tokens."""
+
+    text: str
+    value: Any
+    is_value: bool
+    margin: float
+    tokens: int
+
+
+def say(memory: AgentMemory, task: Task, cancellation: Cancellation | None = None) -> Said:
+    """The model's direct answer, behind no block. Raises what a turn raises."""
+    grammar = typed_grammar(task.check.answer) if isinstance(task.check, Truth) else any_grammar()
+    prompt = memory.prompt([Message("user", answer_question(task.prompt))], None)
+    seen: list[Logits] = []
+    with memory.blocks.exclusive():
+        logits = memory.engine.extend(prompt.tokens, cancellation)
+        pieces = list(
+            generate(
+                memory.engine,
+                logits,
+                max_new=ANSWER_TOKENS,
+                stop=prompt.stops,
+                grammar=grammar,
+                cancellation=cancellation,
+                observe=seen.append,
+            )
+        )
+    text = "".join(piece.text for piece in pieces).strip()
+    margins = [margin(row, piece.token) for row, piece in zip(seen, pieces, strict=True) if piece.token is not None]
+    try:
+        value, is_value = values.decode(text), pieces[-1].finish != "length"
+    except ValueError:
+        value, is_value = None, False
+    return Said(text, value, is_value, min(margins), len(pieces))
+
+
+def margin(logits: Logits, token: int) -> float:
+    """By how many nats ``token`` is likelier than the best other token; below 0 if it is not."""
+    others = np.delete(logits, token)
+    return float(logits[token]) - float(others.max())
+
+
+@dataclass
+class MarginGate(Gate):
+    """A gate that asks ``memory`` for a direct answer first.
+
+    ``margin``: from how many nats on an answer counts as confident. A task whose check is no true answer is left to
+    agreement; so is the model's own answer when it is asked for one.
+    """
+
+    memory: AgentMemory | None = None
+    margin: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.memory is None:
+            raise UsageError("a gate by margin needs the memory whose model it asks")
+
+    def judge(self, task: Task, *, observe: Observe | None = None, cancellation: Cancellation | None = None) -> Judged:
+        """Whether the model lacks the task: it does if it is not confident, or is refuted by the check."""
+        if task.check is not None and not isinstance(task.check, Truth | TextTruth):
+            return super().judge(task, observe=observe, cancellation=cancellation)
+        assert self.memory is not None
+        said = say(self.memory, task, cancellation)
+        if observe is not None:
+            observe(_attempt(self.memory, task, said), None, said.value)
+        confident = said.is_value and said.margin >= self.margin
+        right = task.check is not None and said.is_value and is_right(task, _as_text(task, said))
+        own = Own(said.value, said.is_value, int(said.is_value), 1, right, said.tokens, (), None)
+        how = f"a direct answer with a margin of {said.margin:.1f} nats" if said.is_value else "no direct answer"
+        if right:
+            return Judged(False, f"the model answers it directly, rightly: {how}, nothing to gain", own)
+        if task.check is None:
+            return Judged(not confident, f"{how}, and nothing checks the task", own)
+        return Judged(True, f"{how}, which the check refuses" if said.is_value else how, own)
+
+
+def _attempt(memory: AgentMemory, task: Task, said: Said) -> Attempt:
+    """As it is recorded: it proposes no candidate."""
+    by = Provenance(
+        solver=f"direct answer {memory.engine.info.name}",
+        fingerprint_id=memory.blocks.fingerprint.id,
+        tokens=said.tokens,
+        note=f"margin {said.margin:.3f} nats",
+    )
+    return Attempt(None, by, answer_question(task.prompt), said.text)
+
+
+def _as_text(task: Task, said: Said) -> str:
+    return said.value if isinstance(task.check, TextTruth) and isinstance(said.value, str) else said.text

@@ -1,13 +1,17 @@
-"""What is written down of every attempt: inputs, program, output, verdict, and the SHA-256 of each.
+"""What is recorded of every attempt (inputs, program, output, verdict, and the SHA-256 of each), and the figures of it.
 
-Knows what a record holds; where it goes is the recorder's matter (a run of :mod:`agentkv.evidence`, or nothing).
+Where a record goes is the recorder's matter: a run of :mod:`agentkv.evidence`, or nowhere. The scorer of
+``agentkv learn``'s runs is registered when this module is imported; it reads recorded outcomes, without a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from agentkv.evidence.records import Item
+from agentkv.evidence.scoring import scorer
 from agentkv.flywheel import values
 from agentkv.flywheel.solution import Program, Text
 from agentkv.flywheel.solvers import Attempt
@@ -104,3 +108,22 @@ def _digest(value: Any) -> str:
 def turn_tokens(turn: Turn | None) -> dict[str, int] | None:
     """A turn's tokens, for a record."""
     return None if turn is None else dict(turn.tokens.model_dump())
+
+
+LEARN = "flywheel learn"
+
+
+def learned(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Tasks by state, and what they cost."""
+    return {
+        "tasks": len(rows),
+        "states": dict(sorted(Counter(row["state"] for row in rows).items())),
+        "attempts": sum(row["attempts"] for row in rows),
+        "tokens": sum(row["tokens"] for row in rows),
+        "transferable": sum(bool(row["transferable"]) for row in rows),
+    }
+
+
+@scorer(LEARN, 1)
+def _score(items: Sequence[Item]) -> dict[str, Any]:
+    return learned([item.raw for item in items if item.key.startswith("outcome/")])

@@ -16,21 +16,16 @@ from typing import Any, Literal
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import MAX_NEW
 from agentkv.errors import UsageError
-from agentkv.flywheel.book import SolutionBook
-from agentkv.flywheel.checks import Judging, verifier_of
-from agentkv.flywheel.gate import Gate, Judged, Own, as_tried
+from agentkv.flywheel.book import Kept, SolutionBook
+from agentkv.flywheel.gate import Gate, Judged, MarginGate, Own, as_tried
 from agentkv.flywheel.journal import NoRecorder, Recorder, attempt_record, transfer_record, turn_tokens
-from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary, retire
-from agentkv.flywheel.margin import MarginGate
-from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.program import look
-from agentkv.flywheel.recurrence import Recalled, Recurrence
+from agentkv.flywheel.program import examine, look
 from agentkv.flywheel.solution import Parametric, Program, Solution, Verdict
 from agentkv.flywheel.solvers import Attempt, BestOfN, Solver, Tried
 from agentkv.flywheel.task import Task
-from agentkv.flywheel.transfer import Transfer, Transferred
-from agentkv.flywheel.verify import Verification
+from agentkv.flywheel.transfer import Recalled, Recurrence, Transfer, Transferred
+from agentkv.flywheel.verify import Judging, Verification, verifier_of
 from agentkv.memory.memory import AgentMemory
 from agentkv.records import Decision
 from agentkv.sandbox.base import Policy

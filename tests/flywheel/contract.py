@@ -1,11 +1,11 @@
-"""What every :class:`~agentkv.flywheel.checks.Verifier` must do; a subclass gives one, a task, and answers."""
+"""What every :class:`~agentkv.flywheel.verify.Verifier` must do; a subclass gives one, a task, and answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from agentkv.flywheel.checks import Verifier
 from agentkv.flywheel.task import Task
+from agentkv.flywheel.verify import Verifier
 
 
 class VerifierContract:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.flywheel.kept import Kept
+from agentkv.flywheel.book import Kept
 from agentkv.flywheel.library import SolutionLibrary
-from agentkv.flywheel.parametric import examine
+from agentkv.flywheel.program import examine
 from agentkv.flywheel.solution import Program, Provenance, Solution
 from agentkv.flywheel.task import Task, Truth
 from agentkv.flywheel.verify import verify

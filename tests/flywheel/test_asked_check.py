@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from agentkv.errors import NotProven, UnknownTask
-from agentkv.flywheel.book import SolutionBook
+from agentkv.flywheel.book import Kept, SolutionBook
 from agentkv.flywheel.gate import Gate
-from agentkv.flywheel.kept import Kept
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
-from agentkv.flywheel.recurrence import Recurrence
 from agentkv.flywheel.solution import Program, Verdict
 from agentkv.flywheel.solvers import BestOfN
 from agentkv.flywheel.task import ByCallable, Calls, Case, Task, TextTruth, Truth
+from agentkv.flywheel.transfer import Recurrence
 from agentkv.flywheel.values import Tolerance
 from agentkv.flywheel.verify import verify
 from agentkv.memory.memory import AgentMemory
@@ -26,7 +25,7 @@ from agentkv.sandbox.sandbox import Sandbox
 
 from .scripted import CRATES, MULTIPLY, crates, fenced, filled, memory, solution
 from .test_loop import Helper, wheel
-from .test_recurrence import read_answer
+from .test_transfer import read_answer
 
 OLD = Path(__file__).parents[1] / "data" / "flywheel-v1"
 SLOW = "import time\n\ndef solve(crates, kg):\n    time.sleep(1.5)\n    return crates * kg\n"

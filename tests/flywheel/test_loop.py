@@ -11,9 +11,9 @@ import pytest
 from agentkv import AgentMemory
 from agentkv.evidence import Ledger, score
 from agentkv.flywheel.gate import Gate
+from agentkv.flywheel.journal import LEARN, learned
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
-from agentkv.flywheel.scores import LEARN, learned
 from agentkv.flywheel.solution import Program, Provenance, Verdict
 from agentkv.flywheel.solvers import Attempt, BestOfN, SelfRepair, Tried
 from agentkv.flywheel.task import Task

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentkv.flywheel.code import blocks, parts_of
 from agentkv.flywheel.solvers import Tried, repair_message
-from agentkv.flywheel.source import candidate_in, program_in, script_in
+from agentkv.flywheel.source import blocks, candidate_in, parts_of, program_in, script_in
 
 from .scripted import MULTIPLY, crates
 from .test_solvers import tried

@@ -144,7 +144,7 @@ def learn(
 
 def _run(ledger: Ledger, memory: AgentMemory, known: dict[str, Any], fresh: bool) -> tuple[Run, dict[str, Any]]:
     """The run that is recorded into, and the outcomes that it has already, by the task's id."""
-    from agentkv.flywheel import scores  # noqa: F401 - registers the scorer
+    from agentkv.flywheel import journal  # noqa: F401 - registers the scorer
     from agentkv.io.hashing import file_sha256
 
     known["inputs"] = {name: file_sha256(path) for name, path in known["inputs"].items()}
@@ -175,7 +175,7 @@ def _told(learned: Learned, as_json: bool) -> dict[str, Any]:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of a run, from its outcomes."""
-    from agentkv.flywheel.scores import learned
+    from agentkv.flywheel.journal import learned
 
     return learned(rows)
 

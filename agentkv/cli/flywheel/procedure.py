@@ -30,7 +30,7 @@ def try_procedure(
     as_json: bool,
 ) -> None:
     """Try the text of ``path``, keep it or not, and say why."""
-    from agentkv.flywheel.procedure import ProcedureTrial
+    from agentkv.flywheel.gate import ProcedureTrial
 
     try:
         text = path.read_text(encoding="utf-8")

@@ -9,14 +9,13 @@ from agentkv.cli.flywheel import common
 from agentkv.cli.output import count, one_line, print_json, say, table
 
 if TYPE_CHECKING:
-    from agentkv.flywheel.kept import Kept
+    from agentkv.flywheel.book import Kept
     from agentkv.flywheel.solution import Solution
 
 
 def report(store: options.Store = None, as_json: options.Json = False) -> None:
     """What was learned: tasks, live solutions, proofs, history. No model is loaded."""
-    from agentkv.flywheel.book import SolutionBook
-    from agentkv.flywheel.kept import KeptTasks
+    from agentkv.flywheel.book import KeptTasks, SolutionBook
 
     with options.open_store(store) as opened:
         book, rows = SolutionBook(opened.root), []

@@ -11,7 +11,7 @@ from agentkv.cli.output import print_json, say
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.flywheel.kept import Kept, KeptTasks
+    from agentkv.flywheel.book import Kept, KeptTasks
 
 _DIGITS = 6
 
@@ -23,7 +23,7 @@ def retire(
     as_json: options.Json = False,
 ) -> None:
     """Take a live solution back: it stays on record, and answers nothing. No model is loaded."""
-    from agentkv.flywheel.kept import KeptTasks
+    from agentkv.flywheel.book import KeptTasks
     from agentkv.flywheel.library import retire as retire_task
 
     with options.open_store(store) as opened:

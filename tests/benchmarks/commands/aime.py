@@ -52,7 +52,7 @@ def aime(
         raise UsageError("--teacher and --teacher-model go together")
     solvers: list[Any] = []
     if teacher is not None:
-        from agentkv.flywheel.endpoint import Endpoint
+        from agentkv.flywheel.solvers import Endpoint
 
         solvers.append(Endpoint(teacher, teacher_model, os.environ.get("AGENTKV_TEACHER_KEY", "")))
     opened = options.open_ledger(ledger)

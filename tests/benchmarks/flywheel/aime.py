@@ -32,10 +32,10 @@ from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.journal import attempt_record
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
-from agentkv.flywheel.recurrence import Recalled, Recurrence
 from agentkv.flywheel.solution import Program, Provenance
 from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, Solver
 from agentkv.flywheel.task import Task, Truth
+from agentkv.flywheel.transfer import Recalled, Recurrence
 from agentkv.io.hashing import sha256
 from agentkv.memory.memory import AgentMemory
 from agentkv.sandbox.sandbox import Sandbox

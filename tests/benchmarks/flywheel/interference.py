@@ -19,8 +19,7 @@ from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.evidence import Item, Ledger
 from agentkv.flywheel import values
-from agentkv.flywheel.blocktext import block_text, parameters_question
-from agentkv.flywheel.library import Known, SolutionLibrary
+from agentkv.flywheel.library import Known, SolutionLibrary, block_text, parameters_question
 from agentkv.flywheel.program import call
 from agentkv.flywheel.slots import grammar
 from agentkv.flywheel.solution import Program

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from agentkv.bench.report import say
 from agentkv.errors import GuaranteeViolated
-from agentkv.flywheel.kept import Kept
+from agentkv.flywheel.book import Kept
 from agentkv.flywheel.library import Known, SolutionLibrary
-from agentkv.flywheel.parametric import examine
+from agentkv.flywheel.program import examine
 from agentkv.flywheel.solution import Program, Provenance, Solution
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.verify import verify

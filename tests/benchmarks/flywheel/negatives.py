@@ -17,12 +17,11 @@ from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated
 from agentkv.evidence import Item
-from agentkv.flywheel.gate import Gate
-from agentkv.flywheel.kept import Kept
+from agentkv.flywheel.book import Kept
+from agentkv.flywheel.gate import Gate, ProcedureTrial
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
-from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.procedure import ProcedureTrial
+from agentkv.flywheel.program import examine
 from agentkv.flywheel.solution import Program, Provenance, Solution
 from agentkv.flywheel.solvers import BestOfN
 from agentkv.flywheel.task import Task, Truth

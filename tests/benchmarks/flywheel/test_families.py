@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from agentkv.flywheel.mentions import Mentions
-from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.program import call
-from agentkv.flywheel.slots import offers, slots_of
+from agentkv.flywheel.program import call, examine
+from agentkv.flywheel.slots import Mentions, offers, slots_of
 from agentkv.flywheel.solution import Program
 from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import grading

@@ -8,10 +8,8 @@ import json
 import pytest
 
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.flywheel.mentions import Mentions
-from agentkv.flywheel.parametric import examine
-from agentkv.flywheel.program import call
-from agentkv.flywheel.slots import can_be_filled, offers, slots_of, substituted
+from agentkv.flywheel.program import call, examine
+from agentkv.flywheel.slots import Mentions, can_be_filled, offers, slots_of, substituted
 from agentkv.flywheel.solution import Program
 from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel import adaptation, grading

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agentkv.flywheel.blocktext import block_text, other_values
+from agentkv.flywheel.library import block_text, other_values
 from agentkv.flywheel.slots import slots_of
 from agentkv.sandbox.sandbox import Sandbox
 

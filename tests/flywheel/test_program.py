@@ -1,4 +1,4 @@
-"""Methods and answers in other words: perturbed parameters, baked-in constants."""
+"""Programs: perturbed parameters, hard-coded constants."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentkv.flywheel.parametric import examine, perturbed
-from agentkv.flywheel.program import look
+from agentkv.flywheel.program import examine, look, perturbed
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.values import same
