@@ -23,7 +23,9 @@ QUESTIONS = {
 
 def fake_answer(prompt: str) -> str:
     """What a model that reads its manual would say."""
-    return next((said for asked, said in QUESTIONS.items() if asked in prompt and said in prompt), "I do not know.")
+    return next(
+        (answer for asked, answer in QUESTIONS.items() if asked in prompt and answer in prompt), "I do not know."
+    )
 
 
 def main() -> None:
@@ -35,7 +37,8 @@ def main() -> None:
         for question in QUESTIONS:
             turn = memory.ask(question, max_new=32)
             print(f"\n{question}\n  {turn.decision.raw_pick} -> {turn.decision.pick}: {turn.text}")
-            print(f"  {turn.tokens.restored} restored, {turn.tokens.prefilled} read, {turn.tokens.generated} generated")
+            tokens = turn.tokens
+            print(f"  {tokens.restored} restored, {tokens.prefilled} prefilled, {tokens.generated} generated")
 
 
 if __name__ == "__main__":

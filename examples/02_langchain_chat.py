@@ -24,7 +24,7 @@ def main() -> None:
     fake = FakeEngine(window=8192, replies=lambda prompt: "RF-DUP" if "RF-DUP" in prompt else "I do not know.")
     model = sys.argv[1] if len(sys.argv) > 1 else fake
     with TemporaryDirectory() as store, AgentMemory(store, model, prefix=SYSTEM) as memory:
-        memory.deposit_skill(SKILL)  # behind the system text, so that it is restored in the first turn already
+        memory.deposit_skill(SKILL)  # on top of the system text, so the first turn restores it
         prompt = ChatPromptTemplate.from_messages([("system", SYSTEM), ("user", "{question}")])
         chain = prompt | ChatAgentKV(memory=memory, max_new=32)
         question = "Which reason code do I pick if the shop was billed twice for the same order?"

@@ -1,4 +1,4 @@
-"""An agent with tools and skills: each user turn is answered behind the one manual that it needs.
+"""An agent with tools and skills: each user turn is answered with the one manual that it needs.
 
 python examples/03_agent_with_skills.py                       # the fake engine: no model, scripted words
 python examples/03_agent_with_skills.py qwen2.5-coder-1.5b    # a real model
@@ -45,7 +45,7 @@ def main() -> None:
             print(f"\n{message.type}: {message.text or message.tool_calls}")
             if message.type == "ai":
                 tokens = message.response_metadata["agentkv"]["tokens"]
-                print(f"  {tokens['restored']} tokens restored, {tokens['prefilled']} read")
+                print(f"  {tokens['restored']} tokens restored, {tokens['prefilled']} prefilled")
         print("\nskill:", state["agentkv_decision"]["pick"], "by", state["agentkv_decision"]["how"])
 
 

@@ -43,7 +43,7 @@ def main() -> None:
             print(f"\n{message.type}: {message.text or message.tool_calls}")
             if message.type == "ai":
                 tokens = message.response_metadata["agentkv"]["tokens"]
-                print(f"  {tokens['restored']} tokens restored, {tokens['prefilled']} read")
+                print(f"  {tokens['restored']} tokens restored, {tokens['prefilled']} prefilled")
         decision = state["agentkv_decision"]
         print(f"\nskill: {decision['pick']} of {decision['source']}, by {decision['how']}")
 

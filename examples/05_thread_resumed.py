@@ -1,4 +1,4 @@
-"""A thread that is resumed in a new process: the second process reads only what is new.
+"""A thread that is resumed in a new process: the second process prefills only what is new.
 
 python examples/05_thread_resumed.py                 # the fake engine: no model, scripted words
 python examples/05_thread_resumed.py smollm2-135m    # a real model
@@ -34,7 +34,7 @@ def one_process(store: str, model: str) -> None:
         thread = memory.thread("order 1182")
         turn = thread.ask(QUESTIONS[len(thread.turns)], skill="refund-policy", max_new=24)
         print(f"turn {len(thread.turns)}: {turn.text}")
-        print(f"  {turn.tokens.restored} tokens restored, {turn.tokens.prefilled} read", flush=True)
+        print(f"  {turn.tokens.restored} tokens restored, {turn.tokens.prefilled} prefilled", flush=True)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Documents as memory: add files, find windows, ask one of them, and give an agent both.
+"""Documents as memory: add files, find chunks, ask one of them, and give an agent both.
 
 python examples/06_documents.py                       # the fake engine: no model, scripted words
 python examples/06_documents.py qwen2.5-coder-1.5b    # a real model
@@ -22,7 +22,7 @@ QUOTE = "- The restocking fee for an opened card reader is 12% of its price."
 
 
 def fake_answer(prompt: str) -> str:
-    """What a model that reads its window would say."""
+    """What a model that has the right chunk would say."""
     return f'12%\nThe passage says: "{QUOTE}"' if QUOTE in prompt else "not stated"
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     with TemporaryDirectory() as store, AgentMemory(store, model) as memory:
         corpus = Corpus(memory, window=384, overlap=32)
         report = corpus.add(FOLDERS, include=["*.md"])
-        print(report.read, "windows read and stored")
+        print(report.read, "chunks prefilled and stored")
 
         hit = corpus.find(QUESTION, k=1)[0]
         print(f"found: {hit.path} > {hit.heading}, bytes {hit.start} to {hit.stop}")
@@ -39,11 +39,11 @@ def main() -> None:
         reply = corpus.ask(QUESTION)
         print(f"\n{QUESTION}\n  {reply.answer}")
         for attempt in reply.attempts:
-            print(f"  {attempt.tokens.restored} tokens restored, {attempt.tokens.prefilled} read")
+            print(f"  {attempt.tokens.restored} tokens restored, {attempt.tokens.prefilled} prefilled")
 
         for document in AgentKVRetriever(corpus=corpus, k=2).invoke(QUESTION):
             about = document.metadata
-            print(f"retriever: {about['path']} window {about['window']}, score {about['score']:.1f}")
+            print(f"retriever: {about['path']} chunk {about['window']}, score {about['score']:.1f}")
 
         tool = search_documents(corpus, ask=True)  # an agent's tool: create_agent(chat, [tool])
         print(f"\n{tool.name}: {tool.invoke({'query': QUESTION})}")

@@ -25,7 +25,7 @@ def solve(months, rate, last):
 
 
 def fake_answer(prompt: str) -> str:
-    """A model that cannot do the sum, and can read its block and a task's numbers."""
+    """A model that cannot do the sum, and can use its block and a task's numbers."""
     question = prompt.rpartition("user\n")[2]
     if "Parameters:" in question:
         return '{"months": 36, "rate": 275, "last": 1900}'

@@ -21,8 +21,7 @@ MODULES = [
     "langchain_agentkv.cache",
     "langchain_agentkv.langgraph_store",
     "langchain_agentkv.middleware",
-    "langchain_agentkv.retriever",
-    "langchain_agentkv.search_tool",
+    "langchain_agentkv.documents",
 ]
 
 

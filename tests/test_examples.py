@@ -40,17 +40,17 @@ def test_langchain_chat_streams_the_answer_and_counts_the_cache() -> None:
 
 
 def check_agent(out: str) -> None:
-    """It called its tool, answered from the manual, and read only what was new after the tool's result."""
+    """It called its tool, answered from the manual, and prefilled only what was new after the tool's result."""
     assert "'name': 'charges', 'args': {'order': 1182}" in out
     assert "tool: [" in out
     assert "ai: RF-DUP\n" in out
     assert re.search(r"skill: refund-policy.* by graft", out)
-    (_, first), (again, new) = re.findall(r"(\d+) tokens restored, (\d+) read", out)
+    (_, first), (again, new) = re.findall(r"(\d+) tokens restored, (\d+) prefilled", out)
     assert int(again) >= int(first)
     assert int(new) < 300
 
 
-def test_an_agent_with_skills_calls_its_tool_behind_the_skill() -> None:
+def test_an_agent_with_skills_calls_its_tool_with_the_skill() -> None:
     check_agent(run("03_agent_with_skills.py"))
 
 
@@ -62,7 +62,7 @@ def test_a_thread_is_resumed_in_a_new_process() -> None:
     out = run("05_thread_resumed.py")
     assert re.findall(r"turn \d: (.*)", out) == ["RF-DUP", "RF-DUP"]
     (restored, read), (again, new) = (
-        (int(a), int(b)) for a, b in re.findall(r"(\d+) tokens restored, (\d+) read", out)
+        (int(a), int(b)) for a, b in re.findall(r"(\d+) tokens restored, (\d+) prefilled", out)
     )
     assert again == restored + read
     assert new < 100
@@ -73,9 +73,9 @@ def test_documents_are_found_asked_and_cited() -> None:
     assert "found: refund-policy/SKILL.md > Refund policy > Fees" in out
     assert "  12%\n" in out
     assert all(
-        int(restored) > int(read) > 0 for restored, read in re.findall(r"(\d+) tokens restored, (\d+) read", out)
+        int(restored) > int(read) > 0 for restored, read in re.findall(r"(\d+) tokens restored, (\d+) prefilled", out)
     )
-    assert len(re.findall(r"retriever: .*SKILL.md window \d+, score", out)) == 2
+    assert len(re.findall(r"retriever: .*SKILL.md chunk \d+, score", out)) == 2
     cited = re.search(r"search_documents: 12%\n\n\"(.*)\"\n.*SKILL.md > .*, bytes (\d+) to (\d+)\n", out)
     assert cited is not None
     source = (REPOSITORY / "skills" / "refund-policy" / "SKILL.md").read_bytes()

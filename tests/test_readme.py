@@ -51,10 +51,13 @@ def test_links_lead_somewhere(file: Path) -> None:
     assert [link for link in links if not (file.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["skills/README.md"])
-def test_the_blocks_of_other_readmes_run(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("skills/README.md", "10 skills read\n"), ("integrations/langchain_agentkv/README.md", "RF-DUP True\n")],
+)
+def test_the_blocks_of_other_readmes_run(name: str, printed: str) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / name).read_text(encoding="utf-8"), re.S)
-    assert [run(block) for block in blocks] == ["10 skills read\n"]
+    assert [run(block) for block in blocks] == [printed]
 
 
 def test_the_headline_figures_stand_in_the_results() -> None:

@@ -7,7 +7,7 @@ anyway. Each decision says why.
 :class:`Gate` samples several programs. :class:`MarginGate` asks for one direct answer instead, greedily, bound to the
 answer's type. The *margin* of a token is ln(its probability ÷ that of the best other token), before the grammar is
 applied; the margin of an answer is the least of its tokens', its end included. A large one says that the model would
-hardly have said anything else, not that it is right. It costs some tens of tokens instead of hundreds, but does not let
+hardly have answered anything else, not that it is right. It costs tens of tokens instead of hundreds, but does not let
 the model compute.
 
 :class:`ProcedureTrial` tries a text that is to make the model better at certain tasks: each is answered with and
@@ -169,22 +169,26 @@ def as_tried(attempt: Attempt, found: Verification | None) -> Tried:
 
 @dataclass(frozen=True)
 class Compared:
-    """How many of ``n`` checked tasks the model answers rightly without a text and behind it."""
+    """How many of ``n`` checked tasks the model answers correctly without a text and with it."""
 
     n: int
     without: int
-    behind: int
+    with_text: int
 
     @property
     def keeps(self) -> bool:
         """Whether the text is worth keeping: it makes the model better."""
-        return self.behind > self.without
+        return self.with_text > self.without
+
+    def plain(self) -> dict[str, int]:
+        """As JSON values."""
+        return {"n": self.n, "without": self.without, "behind": self.with_text}
 
     @property
     def reason(self) -> str:
-        """The decision in words."""
-        figures = f"{self.without} of {self.n} right without it, {self.behind} behind it"
-        if self.behind < self.without:
+        """The decision as a sentence."""
+        figures = f"{self.without} of {self.n} right without it, {self.with_text} with it"
+        if self.with_text < self.without:
             return f"it makes the model worse: {figures}"
         return f"it helps: {figures}" if self.keeps else f"it changes nothing: {figures}"
 
@@ -192,14 +196,14 @@ class Compared:
 def compare(
     tasks: Sequence[Task],
     without: Callable[[Task], str],
-    behind: Callable[[Task], str],
+    with_text: Callable[[Task], str],
     judge: Callable[[Task, str], bool],
 ) -> Compared:
     """Answer every task both ways and count."""
     return Compared(
         len(tasks),
         sum(judge(task, without(task)) for task in tasks),
-        sum(judge(task, behind(task)) for task in tasks),
+        sum(judge(task, with_text(task)) for task in tasks),
     )
 
 
@@ -225,7 +229,7 @@ class ProcedureTrial:
     ) -> Compared:
         """Compare, and leave the text under ``name`` only if it makes the model better.
 
-        Raises UsageError for no tasks, for one whose check is no truth, and for a name that is taken.
+        Raises UsageError for no tasks, for one whose check is not a :class:`Truth`, and for a name that is taken.
         """
         if not tasks or not all(isinstance(task.check, Truth | TextTruth) for task in tasks):
             raise UsageError("a procedure is tried on tasks with a true answer, one at least")
@@ -246,20 +250,20 @@ class ProcedureTrial:
                 self.memory.store.remove_name("text", name, self.memory.blocks.fingerprint.id)
         return found
 
-    def _answer(self, task: Task, behind: str | None, cancellation: Cancellation | None) -> str:
+    def _answer(self, task: Task, skill: str | None, cancellation: Cancellation | None) -> str:
         grammar = typed_grammar(task.check.answer) if isinstance(task.check, Truth) else None
         turn: Turn = self.memory.ask(
-            task.prompt, skill=behind, grammar=grammar, max_new=self.max_new, cancellation=cancellation
+            task.prompt, skill=skill, grammar=grammar, max_new=self.max_new, cancellation=cancellation
         )
-        raw = {"prompt": task.prompt, "behind": behind, "generated": turn.text, "right": is_right(task, turn.text)}
-        key = f"{'without' if behind is None else 'behind'}/{task.id}"
+        raw = {"prompt": task.prompt, "behind": skill, "generated": turn.text, "right": is_right(task, turn.text)}
+        key = f"{'without' if skill is None else 'behind'}/{task.id}"
         assert task.check is not None
         self.recorder.record(key, raw, expected=task.check.model_dump(mode="json"), tokens=turn_tokens(turn))
         return turn.text
 
 
 def is_right(task: Task, text: str) -> bool:
-    """Whether an answer in words is the true one: as a value, or as a text where the check is of text."""
+    """Whether an answer's text is the true one: as a value, or as a text where the check is of text."""
     verifier = verifier_of(task, {})
     assert verifier is not None
     try:
@@ -270,7 +274,7 @@ def is_right(task: Task, text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Said:
+class DirectAnswer:
     """A direct answer: its text, the value in it (``is_value``: there is one), its margin in nats, its tokens."""
 
     text: str
@@ -280,8 +284,8 @@ class Said:
     tokens: int
 
 
-def say(memory: AgentMemory, task: Task, cancellation: Cancellation | None = None) -> Said:
-    """The model's direct answer, behind no block. Raises what a turn raises."""
+def ask_directly(memory: AgentMemory, task: Task, cancellation: Cancellation | None = None) -> DirectAnswer:
+    """The model's direct answer, without a block. Raises what a turn raises."""
     grammar = typed_grammar(task.check.answer) if isinstance(task.check, Truth) else any_grammar()
     prompt = memory.prompt([Message("user", answer_question(task.prompt))], None)
     seen: list[Logits] = []
@@ -304,7 +308,7 @@ def say(memory: AgentMemory, task: Task, cancellation: Cancellation | None = Non
         value, is_value = values.decode(text), pieces[-1].finish != "length"
     except ValueError:
         value, is_value = None, False
-    return Said(text, value, is_value, min(margins), len(pieces))
+    return DirectAnswer(text, value, is_value, min(margins), len(pieces))
 
 
 def margin(logits: Logits, token: int) -> float:
@@ -317,7 +321,7 @@ def margin(logits: Logits, token: int) -> float:
 class MarginGate(Gate):
     """A gate that asks ``memory`` for a direct answer first.
 
-    ``margin``: from how many nats on an answer counts as confident. A task whose check is no true answer is left to
+    ``margin``: nats from which an answer counts as confident. A task whose check is not a true answer is decided by
     agreement; so is the model's own answer when it is asked for one.
     """
 
@@ -329,34 +333,34 @@ class MarginGate(Gate):
             raise UsageError("a gate by margin needs the memory whose model it asks")
 
     def judge(self, task: Task, *, observe: Observe | None = None, cancellation: Cancellation | None = None) -> Judged:
-        """Whether the model lacks the task: it does if it is not confident, or is refuted by the check."""
+        """Whether the model lacks the task: it does if it is not confident, or fails the check."""
         if task.check is not None and not isinstance(task.check, Truth | TextTruth):
             return super().judge(task, observe=observe, cancellation=cancellation)
         assert self.memory is not None
-        said = say(self.memory, task, cancellation)
+        direct = ask_directly(self.memory, task, cancellation)
         if observe is not None:
-            observe(_attempt(self.memory, task, said), None, said.value)
-        confident = said.is_value and said.margin >= self.margin
-        right = task.check is not None and said.is_value and is_right(task, _as_text(task, said))
-        own = Own(said.value, said.is_value, int(said.is_value), 1, right, said.tokens, (), None)
-        how = f"a direct answer with a margin of {said.margin:.1f} nats" if said.is_value else "no direct answer"
+            observe(_attempt(self.memory, task, direct), None, direct.value)
+        confident = direct.is_value and direct.margin >= self.margin
+        right = task.check is not None and direct.is_value and is_right(task, _as_text(task, direct))
+        own = Own(direct.value, direct.is_value, int(direct.is_value), 1, right, direct.tokens, (), None)
+        how = f"a direct answer with a margin of {direct.margin:.1f} nats" if direct.is_value else "no direct answer"
         if right:
             return Judged(False, f"the model answers it directly, rightly: {how}, nothing to gain", own)
         if task.check is None:
             return Judged(not confident, f"{how}, and nothing checks the task", own)
-        return Judged(True, f"{how}, which the check refuses" if said.is_value else how, own)
+        return Judged(True, f"{how}, which the check refuses" if direct.is_value else how, own)
 
 
-def _attempt(memory: AgentMemory, task: Task, said: Said) -> Attempt:
+def _attempt(memory: AgentMemory, task: Task, direct: DirectAnswer) -> Attempt:
     """As it is recorded: it proposes no candidate."""
     by = Provenance(
         solver=f"direct answer {memory.engine.info.name}",
         fingerprint_id=memory.blocks.fingerprint.id,
-        tokens=said.tokens,
-        note=f"margin {said.margin:.3f} nats",
+        tokens=direct.tokens,
+        note=f"margin {direct.margin:.3f} nats",
     )
-    return Attempt(None, by, answer_question(task.prompt), said.text)
+    return Attempt(None, by, answer_question(task.prompt), direct.text)
 
 
-def _as_text(task: Task, said: Said) -> str:
-    return said.value if isinstance(task.check, TextTruth) and isinstance(said.value, str) else said.text
+def _as_text(task: Task, direct: DirectAnswer) -> str:
+    return direct.value if isinstance(task.check, TextTruth) and isinstance(direct.value, str) else direct.text

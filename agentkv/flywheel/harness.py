@@ -46,7 +46,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return value
     if kind is float:
         if not math.isfinite(value):
-            raise ValueError(f"the answer holds {value}, which is no finite number")
+            raise ValueError(f"the answer holds {value}, which is not finite")
         return value
     if kind in (list, tuple):
         return [_plain(item, depth + 1) for item in value]

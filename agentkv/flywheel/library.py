@@ -57,14 +57,14 @@ def block_text(task: Task, parameters: Mapping[str, Any], solution: Solution, ex
 
 
 def parameters_question(prompt: str) -> str:
-    """What is asked behind a block, so that the answer is the parameters."""
+    """What is asked of a block, so that the answer is the parameters."""
     return f"Task: {prompt.strip()}\nParameters:"
 
 
 RECALL_QUESTION = "The solved task again: say its answer.\nAnswer:"
-"""What is asked behind the block of the very task. The task is not put again: its text stands in the block, and reading
-it once more takes the longer the longer it is (164 tokens and 1.7 s for a hard problem on two cores). Of four wordings
-this one is read best: 24 of 27 answers by the default model (12 with the task put again), 8 of 8 by the 1.5B model."""
+"""What is asked of the block of the very task. The task is not repeated: its text is in the block, and its prefill
+costs time (164 tokens and 1.7 s for a hard problem on two cores). The best of four wordings: 24 of 27 answers by the
+default model (12 with the task repeated), 8 of 8 by the 1.5B model."""
 
 
 def answer_question(prompt: str) -> str:
@@ -73,7 +73,7 @@ def answer_question(prompt: str) -> str:
 
 
 def rewriting_question(prompt: str) -> str:
-    """What is asked behind a block, so that the answer is another program."""
+    """What is asked of a block, so that the answer is another program."""
     return (
         f"Task: {prompt.strip()}\nRewrite the program above for this task: the same method with this task's values. "
         "Set PARAMETERS to its values and define solve. Answer with the whole program in a ```python block."
@@ -142,10 +142,10 @@ NO_BLOCK = (WindowOverflow, InexactBlock)
 UNREADABLE = (*NO_BLOCK, InvalidGrammar)
 """Why a model may not be able to read an answer or parameters from it: also where its engine knows no grammar."""
 SHORTLIST = 3
-"""Solutions that the model scores for one question, the nearest in words first."""
+"""Solutions that the model scores for one question, by lexical similarity."""
 WEIGHTS = Weights(channel=3.0, card=0.0, text=6.0, asked=0.0, none=2.5)
-"""For routing among solutions without an embedder: what a task says counts, not what it shares in words with others.
-Set by hand on the development wordings of the families in ``bench/flywheel`` and twelve unrelated questions."""
+"""For routing among solutions without an embedder: what a task says counts, not its lexical similarity. Set by hand on
+the development wordings of the families in ``bench/flywheel`` and twelve unrelated questions."""
 WEIGHTS_WITH_MEANING = Weights(channel=3.0, card=0.0, text=6.0, asked=0.0, meaning=15.0, none=8.0)
 """With an embedder. On 108 instances in development wordings smollm2-135m routes 108 rightly with these (105 with the
 weights for tools, 103 without meaning), and qwen2.5-coder-1.5b the first 65 of them (63, 58). No right one scores below

@@ -1,16 +1,16 @@
-"""The flywheel: learn a task once, answer it and its like from then on.
+"""The flywheel: learn a task once, answer it and tasks like it from then on.
 
-Learning: a task whose live solution passes the check that is handed in now is known and left alone; one that fails it
-is retired. Then the gate asks whether the model lacks it; solvers are asked in turn until
-one proposes what is verified; that is examined, deposited, and read back. Solving: recurrence, then transfer, then the
-model by itself; the answer says which it was and whether it was checked. Every attempt is recorded when it ends, so an
-interruption loses at most the one under way. Refuses to know commands and files of tasks.
+Learning: a task whose live solution passes the check that is passed now is known and left alone; one that fails it is
+retired. Then the gate asks whether the model lacks it; solvers are asked in turn until one proposes a program that is
+verified; that is examined, deposited, and prefilled as a block. Solving: recurrence, then transfer, then the model by
+itself; the answer says which it was and whether it was checked. Every attempt is recorded when it ends, so an
+interruption loses at most the one under way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentkv.engine.base import Cancellation
@@ -59,7 +59,7 @@ class Learned:
             "solver": self.solver,
             "solution": self.solution_id,
             "transferable": None if self.parametric is None else self.parametric.transferable,
-            "baked_in": [] if self.parametric is None else [one.model_dump() for one in self.parametric.baked_in],
+            "baked_in": [] if self.parametric is None else [one.model_dump() for one in self.parametric.hard_coded],
         }
 
 
@@ -293,52 +293,32 @@ class Flywheel:
             tokens_of = turn_tokens(done.turn)
             self.recorder.record(f"transfer/{task.id}/{number}", transfer_record(done), tokens=tokens_of)
         spent = sum(done.turn.tokens.generated for done in transfers if done.turn is not None)
-        if transfers and transfers[-1].answered and transfers[-1].verdict is not Verdict.FAILED:
-            last = transfers[-1]
-            return self._answered(
-                Answered(
-                    task,
-                    "transfer",
-                    True,
-                    last.answer,
-                    last.verdict,
-                    last.origin,
-                    spent,
-                    transfers=tuple(transfers),
-                    decision=decision,
-                )
+        nothing = Answered(
+            task, "none", False, None, Verdict.UNVERIFIED, "no answer", spent, None, tuple(transfers), None, decision
+        )
+        last = transfers[-1] if transfers else None
+        if last is not None and last.answered and last.verdict is not Verdict.FAILED:
+            found = replace(
+                nothing, by="transfer", answered=True, answer=last.answer, verdict=last.verdict, origin=last.origin
             )
-        return self._answered(self._own(task, decision, tuple(transfers), spent, own, cancellation))
+            return self._answered(found)
+        return self._answered(self._own(task, nothing, cancellation) if own else nothing)
 
-    def _own(
-        self,
-        task: Task,
-        decision: Decision,
-        transfers: tuple[Transferred, ...],
-        spent: int,
-        own: bool,
-        cancellation: Cancellation | None,
-    ) -> Answered:
-        if own:
-            tally = _Tally()
-            made = self.gate.own(task, observe=self._observing(task, "own", tally), cancellation=cancellation)
-            if made.answered and not _refused(task, made):
-                proven = made.proven[1] if made.proven is not None else None
-                verdict = Verdict.UNVERIFIED if proven is None else Verdict.VERIFIED
-                answer = made.answer if proven is None else proven.answer
-                how = f"{made.agreeing} of {made.samples} samples agree" if proven is None else "verified"
-                origin = f"the model's own, {how}" + ("" if proven else ", unverified")
-                return Answered(
-                    task, "own", True, answer, verdict, origin, spent + made.tokens, None, transfers, made, decision
-                )
-            spent += made.tokens
-            if made.answered:
-                origin = "no answer: the check refuses the model's own"
-                return Answered(
-                    task, "none", False, None, Verdict.FAILED, origin, spent, None, transfers, made, decision
-                )
-        return Answered(
-            task, "none", False, None, Verdict.UNVERIFIED, "no answer", spent, None, transfers, None, decision
+    def _own(self, task: Task, nothing: Answered, cancellation: Cancellation | None) -> Answered:
+        """The model's own answer, in place of ``nothing``."""
+        made = self.gate.own(task, observe=self._observing(task, "own", _Tally()), cancellation=cancellation)
+        nothing = replace(nothing, tokens=nothing.tokens + made.tokens)
+        if not made.answered:
+            return nothing
+        if _refused(task, made):
+            origin = "no answer: the check refuses the model's own"
+            return replace(nothing, own=made, verdict=Verdict.FAILED, origin=origin)
+        if made.proven is None:
+            origin = f"the model's own, {made.agreeing} of {made.samples} samples agree, unverified"
+            return replace(nothing, by="own", answered=True, answer=made.answer, origin=origin, own=made)
+        answer, origin = made.proven[1].answer, "the model's own, verified"
+        return replace(
+            nothing, by="own", answered=True, answer=answer, verdict=Verdict.VERIFIED, origin=origin, own=made
         )
 
     def _answered(self, answered: Answered) -> Answered:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.flywheel import values
-from agentkv.flywheel.solution import BakedIn, ParameterUse, Parametric, Program, Verdict
+from agentkv.flywheel.solution import HardCoded, ParameterUse, Parametric, Program, Verdict
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.values import same
 from agentkv.io.hashing import sha256
@@ -92,14 +92,14 @@ def _read(run: Run, limits: Limits) -> tuple[bool, Any, Verdict, str, str]:
     try:
         message = values.decode(run.answer.removesuffix(b"\n"))
     except ValueError as error:
-        return no(Verdict.FAILED, f"the answer is no value: {error}")
+        return no(Verdict.FAILED, f"the answer is not a value: {error}")
     if isinstance(message, dict) and message.keys() == {"value"}:
         return True, message["value"], Verdict.UNVERIFIED, "", ""
     raised = message.get("error") if isinstance(message, dict) else None
     if isinstance(raised, dict):
         shown = f"{raised.get('type')}: {raised.get('message')}"[:1000]
         return no(Verdict.FAILED, f"the program raised {shown}", str(raised.get("traceback", ""))[-6000:])
-    return no(Verdict.FAILED, "what came through the answer pipe is no answer")
+    return no(Verdict.FAILED, "what came through the answer pipe is not an answer")
 
 
 @dataclass(frozen=True)
@@ -138,16 +138,16 @@ def examine(sandbox: Sandbox, program: Program, task: Task, limits: Limits | Non
     """
     seen = look(sandbox, program)
     if seen.error:
-        return Parametric(parameters=(), baked_in=(), reason=f"the program's text cannot be read: {seen.error}")
+        return Parametric(parameters=(), hard_coded=(), reason=f"the program's text cannot be read: {seen.error}")
     given = {**seen.parameters, **program.parameters, **task.parameters}
     original = call(sandbox, program, given, limits)
     if not original.answered:
-        baked = tuple(_baked_in(seen, task, given, None))
-        return Parametric(parameters=(), baked_in=baked, reason=f"it gives no answer: {original.reason}"[:4000])
+        constants = tuple(_hard_coded(seen, task, given, None))
+        return Parametric(parameters=(), hard_coded=constants, reason=f"it gives no answer: {original.reason}"[:4000])
     uses = [_use(sandbox, program, given, name, original.value, limits) for name in list(given)[:_MAX_PARAMETERS]]
-    baked = tuple(_baked_in(seen, task, given, original.value))
+    constants = tuple(_hard_coded(seen, task, given, original.value))
     reason = "" if given else "it has no parameters"
-    return Parametric(parameters=tuple(uses), baked_in=baked, reason=reason)
+    return Parametric(parameters=tuple(uses), hard_coded=constants, reason=reason)
 
 
 def _use(
@@ -204,17 +204,17 @@ def _other_lists(items: list[Any]) -> Iterator[list[Any]]:
 # --- constants ------------------------------------------------------------------------------------
 
 
-def _baked_in(seen: Look, task: Task, given: dict[str, Any], answer: Any) -> Iterator[BakedIn]:
+def _hard_coded(seen: Look, task: Task, given: dict[str, Any], answer: Any) -> Iterator[HardCoded]:
     in_prompt = {Fraction(match[0].replace(",", "")) for match in _NUMBER.finditer(task.prompt)}
     parameters = list(_leaves(given))
     answers = list(_leaves(answer))
     for value, line in seen.literals:
         if any(_equal(value, known) for known in answers) and not _is_common(value):
-            yield BakedIn(value=value, line=line, of="answer")
+            yield HardCoded(value=value, line=line, of="answer")
         elif any(_equal(value, known) for known in parameters) and not _is_common(value):
-            yield BakedIn(value=value, line=line, of="parameter")
+            yield HardCoded(value=value, line=line, of="parameter")
         elif _stands_in(value, task.prompt, in_prompt):
-            yield BakedIn(value=value, line=line, of="prompt")
+            yield HardCoded(value=value, line=line, of="prompt")
 
 
 def _leaves(value: Any) -> Iterator[Any]:

@@ -108,9 +108,9 @@ class Mentions:
         rows = [(words[at], words[at + n_words - 1]) for at in range(len(words) - n_words + 1)]
         return [Mention(self.text[a.start : b.end], a.start, b.end) for a, b in rows]
 
-    def of_shape(self, wanted: str, n_words: int) -> list[Mention]:
-        """The spans of that shape."""
-        return [span for span in self.spans(n_words) if shape(span.text) == wanted]
+    def of_shape(self, signs: str, n_words: int) -> list[Mention]:
+        """The spans of the shape ``signs``."""
+        return [span for span in self.spans(n_words) if shape(span.text) == signs]
 
     def lists(self, items: Sequence[Mention]) -> list[list[Mention]]:
         """The longest lists of ``items`` (in the order of the text), of two or more each."""
@@ -236,11 +236,11 @@ def _list_slot(name: str, value: list[Any], mentions: Mentions, used: Sequence[M
             if [item.number for item in run] == [Fraction(str(item)) for item in value]:
                 return Slot(name, "list of numbers", _joint_type(value), where=tuple(run))
     elif all(type(item) is str for item in value) and len({shape(item) for item in value}) == 1:
-        wanted = shape(value[0])
-        items = list(first_unused(mentions.of_shape(wanted, 1), used))
+        one_shape = shape(value[0])
+        items = list(first_unused(mentions.of_shape(one_shape, 1), used))
         for run in mentions.lists(items):
             if [item.text for item in run] == value:
-                return Slot(name, "list of words", "str", wanted, where=tuple(run))
+                return Slot(name, "list of words", "str", one_shape, where=tuple(run))
     return Slot(name, "typed", "list")
 
 
@@ -347,7 +347,7 @@ def _apart(slots: Sequence[Slot], offered: Sequence[Sequence[Offer]]) -> list[Se
 
 @dataclass
 class _Writer:
-    """Rule ``p-n``: the rest of the object behind certain parameters and the mentions that they have used."""
+    """Rule ``p-n``: the rest of the object after some parameters, given the mentions that they have used."""
 
     slots: Sequence[Slot]
     offered: Sequence[Sequence[Offer]]

@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentkv.flywheel import values
 from agentkv.flywheel.task import Parameters, Task, Value
@@ -135,8 +135,8 @@ class Proof(Record):
         return len(self.checks)
 
 
-class BakedIn(Record):
-    """A constant in a program's text that belongs to the task: it stands in the prompt, or is the answer."""
+class HardCoded(Record):
+    """A constant in a program's text that belongs to the task: it is in the prompt, or is the answer."""
 
     value: Value
     line: Count
@@ -155,13 +155,21 @@ class Parametric(Record):
     """How far a program depends on its parameters and on nothing else of its task."""
 
     parameters: tuple[ParameterUse, ...]
-    baked_in: tuple[BakedIn, ...]
+    hard_coded: tuple[HardCoded, ...] = Field(validation_alias=AliasChoices("baked_in", "hard_coded"))
     reason: Short = ""
+
+    @model_serializer(mode="wrap")
+    def _as_on_disk(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Under the name that the field has in files and digests."""
+        dumped: dict[str, Any] = plain(self)
+        if "hard_coded" in dumped:
+            dumped["baked_in"] = dumped.pop("hard_coded")
+        return dumped
 
     @property
     def transferable(self) -> bool:
-        """Whether it has parameters, uses each, and has nothing of its task baked in."""
-        return bool(self.parameters) and not self.baked_in and all(p.use == "used" for p in self.parameters)
+        """Whether it has parameters, uses each, and has nothing of its task hard-coded."""
+        return bool(self.parameters) and not self.hard_coded and all(p.use == "used" for p in self.parameters)
 
 
 class Provenance(Record):

@@ -1,4 +1,4 @@
-"""Solvers: who proposes candidates for a task, behind one protocol: the local model, a file, an endpoint.
+"""Solvers: who proposes candidates for a task: the local model, a file, an endpoint.
 
 A solver is asked for its next attempt and shown what became of the earlier ones; it keeps no state itself, so a run can
 be interrupted and resumed anywhere. It sees the task's text, its parameters, and how its own attempts failed, never
@@ -243,7 +243,7 @@ class Endpoint:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{self.url!r} is no http or https address of an endpoint")
+            raise UsageError(f"{self.url!r} is not an http or https address")
 
     @property
     def name(self) -> str:
@@ -294,7 +294,7 @@ class Endpoint:
             text = reply["choices"][0]["message"]["content"]
             tokens = reply.get("usage", {}).get("completion_tokens")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise EndpointFailed(self.url, "the answer is no chat completion") from error
+            raise EndpointFailed(self.url, "the answer is not a chat completion") from error
         if not isinstance(text, str):
             raise EndpointFailed(self.url, "the answer holds no text")
         text = text.encode("utf-8", "replace").decode()

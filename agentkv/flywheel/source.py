@@ -90,9 +90,9 @@ def compiled(code: Code) -> tuple[str, ast.Module] | None:
     """The source that compiles, with its tree: as it stands, else without the indentation common to all its lines,
     with plain blanks for others, without the prompts of a session (``>>>``).
 
-    Of code that has no end also without what follows at the margin and is no Python: prose, a mark, a cut statement.
+    Of code that has no end also without what follows at the margin and is not Python: prose, a mark, a cut statement.
     """
-    for source in dict.fromkeys(_readings(code.source)):
+    for source in dict.fromkeys(_variants(code.source)):
         lines = source.splitlines(keepends=True)
         for _ in range(1 if code.closed else _TRIES):
             tree, wrong = _tree("".join(lines))
@@ -104,7 +104,7 @@ def compiled(code: Code) -> tuple[str, ast.Module] | None:
     return None
 
 
-def _readings(source: str) -> Iterator[str]:
+def _variants(source: str) -> Iterator[str]:
     yield source
     yield textwrap.dedent(source)
     plain = textwrap.dedent(_BLANK.sub(" ", source))
@@ -112,7 +112,7 @@ def _readings(source: str) -> Iterator[str]:
     if _PROMPT.search(plain):
         import doctest  # slow to import
 
-        with contextlib.suppress(ValueError):  # of a prompt without a blank behind it
+        with contextlib.suppress(ValueError):  # of a prompt without a blank after it
             yield doctest.script_from_examples(plain)
 
 
@@ -266,7 +266,7 @@ def _broken_in(text: str) -> Program | None:
 
 
 def said_in(text: str) -> Program | None:
-    r"""A program that returns the answer that a reply gives in words, the last ``\boxed{…}`` or ``Answer: …``; or None.
+    r"""A program that returns the answer that a reply gives as prose, the last ``\boxed{…}`` or ``Answer: …``; or None.
 
     >>> said_in("So there are \\boxed{1,024} of them.").source
     'def solve(**given):\n    return 1024\n'
@@ -275,12 +275,12 @@ def said_in(text: str) -> Program | None:
     found = boxed or _ANSWER.findall(text)
     if not found:
         return None
-    said = _LATEX.sub(r"\1", found[-1]).strip().strip("$*`").strip()
-    if _THOUSANDS.fullmatch(said):
-        said = said.replace(",", "")
-    if not said or len(said) > _MOST:
+    answer = _LATEX.sub(r"\1", found[-1]).strip().strip("$*`").strip()
+    if _THOUSANDS.fullmatch(answer):
+        answer = answer.replace(",", "")
+    if not answer or len(answer) > _MOST:
         return None
-    return _program(f"def solve(**given):\n    return {_value(said)!r}")
+    return _program(f"def solve(**given):\n    return {_value(answer)!r}")
 
 
 def _value(text: str) -> int | float | str:

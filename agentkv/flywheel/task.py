@@ -3,7 +3,7 @@
 A task's identity is exact, never by similarity. Before it is hashed, a prompt is brought to Unicode NFC, line ends to
 ``\\n``, and white space at its ends goes. Runs of white space inside become one space, unless the prompt may quote
 something: if it holds a quotation mark, a backtick or an indented line, what is inside stays as it is. Case, digits,
-punctuation and words are never touched. Refuses to know who solves a task.
+punctuation and words are never touched.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     values.check(parameters)
     for name in parameters:
         if not name.isidentifier():
-            raise ValueError(f"a parameter {name[:40]!r}, which is no Python name")
+            raise ValueError(f"a parameter {name[:40]!r}, which is not a Python name")
     return parameters
 
 
@@ -110,7 +110,7 @@ class Task(Record):
 
     @cached_property
     def task_id(self) -> str:
-        """SHA-256 over the normalised prompt and the parameters, 64 hex characters; the check is no part of it."""
+        """SHA-256 over the normalised prompt and the parameters, 64 hex characters; the check is not part of it."""
         return task_id(self.prompt, self.parameters)
 
     @cached_property

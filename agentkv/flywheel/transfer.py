@@ -46,7 +46,7 @@ _TEXT_TOLERANCE = values.Tolerance(relative=1e-12)
 
 @dataclass(frozen=True)
 class Recalled:
-    """An answer from a live solution. ``turn``: how the model read it; None where it is too long to be read, or has no
+    """An answer from a live solution. ``turn``: in which the model says it; None where it is too long for that, has no
     block on this model, or this engine knows no grammar.
 
     ``verification``: the check as it was run now; None where it was not. ``asked``: it is the check of the task that
@@ -204,7 +204,7 @@ class Transfer:
     """Adapts solutions of a library. ``ways``: those tried for one task, in order, until one is not refused.
 
     ``quote=False``: the grammar of the parameters binds types alone, for comparison. ``rewrite_tokens``: most tokens of
-    a program that is written anew.
+    a new program.
     """
 
     library: SolutionLibrary
@@ -228,7 +228,7 @@ class Transfer:
         return attempts
 
     def adapt(self, task: Task, source: Known, way: Way, cancellation: Cancellation | None = None) -> Transferred:
-        """One attempt in one way. Raises what a turn raises; what the program does is told in the record."""
+        """One attempt in one way. Raises what a turn raises; what the program does is in the record."""
         try:
             if way is Way.FILL:
                 return self._fill(task, source, cancellation)
@@ -252,7 +252,7 @@ class Transfer:
         try:
             filled = values.decode(turn.text)
         except ValueError as error:
-            return _none(task, source, Way.FILL, f"the parameters are no JSON: {error}", turn)
+            return _none(task, source, Way.FILL, f"the parameters are not JSON: {error}", turn)
         if not isinstance(filled, dict) or filled.keys() != source.kept.parameters.keys():
             return _none(task, source, Way.FILL, "these are not the program's parameters", turn)
         return self._run(task, source, Way.FILL, self._with(source, filled), turn)

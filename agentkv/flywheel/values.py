@@ -1,8 +1,8 @@
 """Answers and parameters as values: strict JSON, compared by type and value.
 
 A value is None, a bool, an int, a finite float, a valid Unicode string, or a list or str-keyed dict of values. What a
-candidate sends is decoded here and nowhere else. NaN and infinities are no values: they are refused, so nothing is
-ever equal to them. 1, 1.0, "1" and True are four different values; -0.0 equals 0.0. Refuses to know what is right.
+candidate sends is decoded here and nowhere else. NaN and infinities are not values: they are refused, so nothing is
+ever equal to them. 1, 1.0, "1" and True are four different values; -0.0 equals 0.0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check(value: Any, depth: int = 0) -> None:
         return
     if kind is float:
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no finite number")
+            raise ValueError(f"{value} is not a finite number")
     elif kind is str:
         _check_text(value)
     elif kind is list:
@@ -56,11 +56,11 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError("text that is no valid Unicode") from error
+        raise ValueError("text that is not valid Unicode") from error
 
 
 def encode(value: Any) -> str:
-    """Canonical JSON: keys sorted, no white space. Raises ValueError for what is no value."""
+    """Canonical JSON: keys sorted, no white space. Raises ValueError for what is not a value."""
     check(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -85,7 +85,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no finite number")
+    raise ValueError(f"{name} is not a finite number")
 
 
 def same(answer: Any, expected: Any, tolerance: Tolerance | None = None) -> bool:

@@ -34,8 +34,6 @@ Judge = Callable[[Any], bool]
 Judging = Callable[[Any, Mapping[str, Any]], bool]
 """A caller's function: the answer and the task's parameters in; True, and nothing else, means right."""
 
-C_contra = TypeVar("C_contra", contravariant=True)
-
 
 @dataclass(frozen=True)
 class Question:
@@ -128,7 +126,7 @@ _EMPTY: tuple[Any, ...] = (None, False, True, 0, 0.0, "", [], {})
 
 
 def stub_that_passes(task: Task, questions: Sequence[Question]) -> str | None:
-    """A program that computes nothing and passes every question, in words; None if there is none.
+    """A program that computes nothing and passes every question, as a line to show; None if there is none.
 
     Tried: returning nothing, each empty value, True, any one parameter, the prompt, and any one of the answers that
     the check expects of several cases. Each is judged as it stands; none is run.

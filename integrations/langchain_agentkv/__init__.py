@@ -2,22 +2,14 @@
 
 chat_models.py      ChatAgentKV: fields, LangChain's hooks, the way into a thread and back
 ├── settings.py     what may be set, at construction and for one call
-├── messages.py     LangChain's messages to agentkv's
-│   ├── blocks.py   content blocks as text, or left out by name
-│   └── repeats.py  which calls have their result already
-├── counting.py     tokens of messages
-├── tools.py        what bind_tools and response_format ask for
+├── messages.py     LangChain's messages to agentkv's; content blocks, repeated calls, token counts
+├── tools.py        what bind_tools and response_format ask for; calls checked after the grammar
 ├── structured.py   answers as objects
-│   └── fits.py     whether they fit their JSON schema
-├── turns.py        one turn in one thread: route, answer, read calls, stop when told to
-│   ├── call_check.py   calls checked behind the grammar
-│   └── system.py   what stands in the system text
-├── answers.py      what a turn gives, as LangChain's chunks
-└── errors.py       a full window, as LangChain knows it
-middleware.py       SkillMemoryMiddleware: an agent's model calls behind the skill that the question needs
-└── manuals.py      a manual as text, for other chat models
-retriever.py        AgentKVRetriever: windows of documents for a question
-search_tool.py      search_documents: an agent's tool that finds in documents or asks them
+│   └── schemas.py  whether they fit their JSON schema
+├── turns.py        one turn in one thread: route, answer, read calls; its items as LangChain's chunks
+└── errors.py       a full context window, as LangChain knows it
+middleware.py       SkillMemoryMiddleware: an agent's model calls with the skill that the question needs
+documents.py        AgentKVRetriever: chunks for a question; search_documents: an agent's tool
 executor.py         work in the default executor that stops with whoever waits for it
 cache.py            AgentKVCache: a call made before is answered from disk
 byte_store.py       AgentKVByteStore: bytes by key
@@ -37,20 +29,19 @@ if TYPE_CHECKING:
     from langchain_agentkv.byte_store import AgentKVByteStore
     from langchain_agentkv.cache import AgentKVCache
     from langchain_agentkv.chat_models import ChatAgentKV
+    from langchain_agentkv.documents import AgentKVRetriever, search_documents
     from langchain_agentkv.langgraph_store import AgentKVStore
     from langchain_agentkv.middleware import SkillMemoryMiddleware
-    from langchain_agentkv.retriever import AgentKVRetriever
-    from langchain_agentkv.search_tool import search_documents
 
 # Each is imported when it is asked for: all but the middleware and LangGraph's store need langchain-core only.
 _HOMES = {
     "AgentKVByteStore": "byte_store",
     "AgentKVCache": "cache",
-    "AgentKVRetriever": "retriever",
+    "AgentKVRetriever": "documents",
     "AgentKVStore": "langgraph_store",
     "ChatAgentKV": "chat_models",
     "SkillMemoryMiddleware": "middleware",
-    "search_documents": "search_tool",
+    "search_documents": "documents",
 }
 
 __all__ = [

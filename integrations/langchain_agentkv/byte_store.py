@@ -1,8 +1,8 @@
 """``AgentKVByteStore``: LangChain's key-value store of bytes, in the store's folder.
 
-Knows keys and bytes; refuses to know what they mean. One transaction a call: all of an ``mset`` is kept or none of it,
-and what has returned outlives a power failure. A value that is not what was written is an error, never a value and
-never "not there". Not guaranteed: one view over a whole ``yield_keys``; keys that come or go meanwhile may be missed.
+One transaction a call: all of an ``mset`` is kept or none of it, and what has returned outlives a power failure. A
+value that is not what was written is an error, never a value and never "not there". Not guaranteed: one view over a
+whole ``yield_keys``; keys that come or go meanwhile may be missed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AgentKVByteStore(BaseStore[str, bytes]):
     """Bytes by key, durable, shared by any number of threads and processes.
 
     ``store`` is a directory or an open :class:`~agentkv.BlockStore` (``memory.store``). Keys are yielded in the order
-    of their code points. Raises UsageError for keys that are no text and values that are no bytes, and, of a
+    of their code points. Raises UsageError for keys that are not text and values that are not bytes, and, of a
     :class:`~agentkv.errors.StoreError`, CorruptDatabase, StoreFull, StoreReadError.
 
     >>> import tempfile
@@ -109,7 +109,7 @@ def _encoded(key: object) -> bytes:
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{key[:40]!r} is no valid Unicode") from error
+        raise UsageError(f"{key[:40]!r} is not valid Unicode") from error
 
 
 def _checked(key: str, value: object) -> bytes:

@@ -1,10 +1,9 @@
 """``AgentKVCache``: an LLM call that was made before is answered from disk, exactly.
 
-Knows LangChain's cache protocol and its JSON form of generations; refuses to know models. The key is the exact prompt
-and the exact ``llm_string``, in which :class:`~langchain_agentkv.ChatAgentKV` states fingerprint, settings and what is
-stored. A value is JSON, read back under an allow-list of message classes; nothing is ever unpickled or imported by
-what a row says. Not guaranteed: that an answer is kept. The cache is bounded, and a file that cannot be written or
-read costs a miss, not an error.
+The key is the exact prompt and the exact ``llm_string``, in which :class:`~langchain_agentkv.ChatAgentKV` states
+fingerprint, settings and what is stored. A value is JSON, read back under an allow-list of message classes; nothing is
+ever unpickled or imported by what a row says. Not guaranteed: that an answer is kept. The cache is bounded, and a file
+that cannot be written or read costs a miss, not an error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """``ChatAgentKV``: LangChain's chat model over an ``AgentMemory``.
 
-Knows LangChain's hooks; what a turn is, it leaves to ``turns.py``, what tools are to ``tools.py``, and how an answer
-becomes an object to ``structured.py``. ``invoke`` is the sum of what ``stream`` gives.
-
-Not guaranteed: a cancellation while the router is scoring takes effect after it; and that a call is shown before it is
-whole.
+LangChain's hooks only: a turn is in ``turns.py``, tools in ``tools.py``, structured output in ``structured.py``.
+``invoke`` is the sum of what ``stream`` gives. A cancellation while the router is scoring takes effect after it; a call
+is streamed when it is whole.
 """
 
 from __future__ import annotations
@@ -35,13 +33,10 @@ from agentkv.engine.generate import MAX_NEW
 from agentkv.errors import UsageError
 from agentkv.io.hashing import sha256, tagged_digest
 from langchain_agentkv import settings
-from langchain_agentkv.answers import Answer
-from langchain_agentkv.blocks import traceable
-from langchain_agentkv.counting import count_tokens
-from langchain_agentkv.messages import conversation
+from langchain_agentkv.messages import conversation, count_tokens, traceable
 from langchain_agentkv.structured import Method, structured
 from langchain_agentkv.tools import AnyTool, chosen, converted
-from langchain_agentkv.turns import Item, Request
+from langchain_agentkv.turns import Answer, Item, Request
 
 _STORED: ContextVar[str] = ContextVar("langchain_agentkv_stored", default="")
 """What :meth:`ChatAgentKV._stored` gave for the call under way, if it was asked before."""
@@ -61,29 +56,28 @@ class ChatAgentKV(BaseChatModel):
     picks (a skill that is named "route" can only be routed to). ``temperature`` 0 is greedy; otherwise ``seed`` repeats
     a draw. Every setting can be given for one call too, by ``invoke(..., skill=...)`` or ``bind``.
 
-    ``keep``: store the conversation's state after each turn, so that the next one, in this process or another, reads
+    ``keep``: store the conversation's state after each turn, so that the next one, in this process or another, prefills
     only what is new; None does so where more calls with the same beginning can be expected (a SystemMessage, tools, an
     earlier answer). What is stored is found by its tokens, so True and False give the same answers. The first turn that
     keeps something proves the configuration exact, once for each store (:meth:`agentkv.AgentMemory.self_test`).
 
-    Leading SystemMessages follow the memory's own ``prefix``, before tools and manual; one that says what that says is
-    not said twice, so with ``AgentMemory(prefix=...)`` the skills are stored behind it already. With another system
-    text, or other tools, all of it is read anew once: what changes from call to call is better put into the user's
-    message.
+    Leading SystemMessages follow the memory's own ``prefix``, before tools and manual; one with the same text is left
+    out, so with ``AgentMemory(prefix=...)`` the skills are stored on top of it already. Another system text, or other
+    tools, cost one cold prefill: what changes from call to call is better put into the user's message.
 
     The answer's ``usage_metadata`` counts restored tokens as ``cache_read`` and newly stored ones as
     ``cache_creation``; its ``response_metadata["agentkv"]`` is the turn's record: decision, block, exactness, tokens,
     milliseconds, SHA-256 of the logits.
 
-    ``max_new`` (``max_tokens``): most tokens of an answer; None for 512, or as many as the window has room for. A
-    full window raises :class:`~langchain_agentkv.errors.ContextOverflow`, LangChain's ContextOverflowError too.
+    ``max_new`` (``max_tokens``): most tokens of an answer; None for 512, or as many as the context window has room for.
+    A full one raises :class:`~langchain_agentkv.errors.ContextOverflow`, LangChain's ContextOverflowError too.
 
     An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches. A
     call that was cut, that names no tool or lacks a required argument is in ``invalid_tool_calls``, as written. A call
-    that has its result already is not offered again: the model answers in words, or calls another tool. An answer that
+    that has its result already is not offered again: the model answers in text, or calls another tool. An answer that
     may hold calls is never empty; where the model says nothing, a text in square brackets says why.
 
-    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.io.shared.NotPicklable`.
+    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.errors.NotPicklable`.
 
     Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
     ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises
@@ -155,7 +149,7 @@ class ChatAgentKV(BaseChatModel):
         not where it has to.
 
         ``tools`` are functions, LangChain tools, pydantic classes, TypedDicts or OpenAI's dicts. Raises UsageError for
-        what is no tool and for a choice that is not among them.
+        what is not a tool and for a choice that is not among them.
         """
         schemas = converted(tools)
         chosen(tool_choice, [schema["function"]["name"] for schema in schemas])
@@ -195,8 +189,8 @@ class ChatAgentKV(BaseChatModel):
         """Tokens of the prompt that these messages make: the memory's prefix, tools, template, a named skill's manual.
 
         So it is the ``input_tokens`` of an answer, but for the manual that the router picks, which is not known before.
-        Messages that are no whole conversation (a part that ends with an answer, say) are counted as they would stand
-        in one. Raises UnknownSkill.
+        Messages that are not a whole conversation (a part that ends with an answer, say) are counted as part of one.
+        Raises UnknownSkill.
         """
         skill = self.skill if isinstance(self.skill, str) else None
         return count_tokens(self.memory, messages, converted(tools or []), skill)

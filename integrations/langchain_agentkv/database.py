@@ -1,9 +1,9 @@
 """One SQLite file in a store's folder: opened for each transaction, checked, its errors translated.
 
-Knows files, transactions and SQLite's result codes; refuses to know tables. A connection lives for one transaction, so
-threads, event loops and forked processes share nothing, and nobody keeps a lock while the caller thinks. The file is
-never opened through a link. A row is sealed by a digest of its key and value, so damage that SQLite does not see is
-seen here. Not guaranteed: anything against someone who writes into the store's folder; no row is ever code.
+A connection lives for one transaction, so threads, event loops and forked processes share nothing, and nobody keeps a
+lock while the caller thinks. The file is never opened through a link. A row has a digest of its key and value, so
+damage that SQLite does not see is seen here. Not guaranteed: anything against someone who writes into the store's
+folder; no row is ever code.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, alone: all of it is kept, or, if the body raises, nothing. Raises StoreError."""
+        """One exclusive transaction: all of it is kept, or, if the body raises, nothing. Raises StoreError."""
         if not self._is_there():
             require_marker(self._root)
             try:
@@ -100,7 +100,7 @@ class Database:
                 raise
 
     def corrupt_row(self, what: str) -> CorruptDatabase:
-        """The error for a row whose seal does not hold."""
+        """The error for a row whose digest does not match."""
         return CorruptDatabase(self.path, f"{what} is not what was written", ROW_REMEDY)
 
     def throw_away(self) -> None:

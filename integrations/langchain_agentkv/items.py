@@ -1,7 +1,7 @@
 """Items of an agent's memory as rows: namespaces as ordered bytes, values as JSON, which of them an operation means.
 
-Pure functions over LangGraph's own types; knows neither files nor SQL. Filters and namespace patterns mean what
-LangGraph's ``InMemoryStore`` means by them, but that a comparison of what cannot be compared is False, not an error.
+Pure functions over LangGraph's own types. Filters and namespace patterns mean what LangGraph's ``InMemoryStore`` means
+by them, but that a comparison of what cannot be compared is False, not an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def encode_namespace(namespace: Namespace) -> bytes:
     try:
         return b"".join(label.encode() + _END for label in namespace)
     except UnicodeEncodeError as error:
-        raise UsageError(f"the namespace {namespace!r} is no valid Unicode") from error
+        raise UsageError(f"the namespace {namespace!r} is not valid Unicode") from error
 
 
 def decode_namespace(data: bytes) -> Namespace:
@@ -41,7 +41,7 @@ def encode_key(key: object) -> bytes:
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the key {key[:40]!r} is no valid Unicode") from error
+        raise UsageError(f"the key {key[:40]!r} is not valid Unicode") from error
 
 
 def encode_value(key: str, value: object) -> bytes:
@@ -52,7 +52,7 @@ def encode_value(key: str, value: object) -> bytes:
         _require_json(value)
         return json.dumps(dict(value), separators=(",", ":"), default=dict).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"the value of {key[:40]!r} is no JSON: {error}") from error
+        raise UsageError(f"the value of {key[:40]!r} is not JSON: {error}") from error
 
 
 def decode_value(data: bytes) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _require_json(value: Any) -> None:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if not isinstance(name, str):
-                raise TypeError(f"{name!r} is no text")
+                raise TypeError(f"{name!r} is not text")
             _require_json(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -101,7 +101,7 @@ def _is_matched(namespace: Namespace, condition: MatchCondition) -> bool:
         part = namespace[len(namespace) - len(path) :]
     else:
         raise UsageError(f"match_type = {condition.match_type!r}: there are 'prefix' and 'suffix'")
-    return all(wanted in ("*", label) for label, wanted in zip(part, path, strict=True))
+    return all(expected in ("*", label) for label, expected in zip(part, path, strict=True))
 
 
 # --- filters --------------------------------------------------------------------------------------
@@ -109,17 +109,17 @@ def _is_matched(namespace: Namespace, condition: MatchCondition) -> bool:
 
 def is_wanted(value: Mapping[str, Any], conditions: Mapping[str, Any] | None) -> bool:
     """Whether an item's value fulfils all conditions of a search. Raises UsageError for an unknown operator."""
-    return all(_agrees(value.get(name), wanted) for name, wanted in (conditions or {}).items())
+    return all(_agrees(value.get(name), expected) for name, expected in (conditions or {}).items())
 
 
-def _agrees(found: Any, wanted: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        if any(name.startswith("$") for name in wanted):
-            return all(_compares(found, operator, operand) for operator, operand in wanted.items())
-        return isinstance(found, Mapping) and all(_agrees(found.get(name), inner) for name, inner in wanted.items())
-    if isinstance(wanted, list | tuple):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_agrees, found, wanted))
-    return bool(found == wanted)
+def _agrees(found: Any, expected: Any) -> bool:
+    if isinstance(expected, Mapping):
+        if any(name.startswith("$") for name in expected):
+            return all(_compares(found, operator, operand) for operator, operand in expected.items())
+        return isinstance(found, Mapping) and all(_agrees(found.get(name), inner) for name, inner in expected.items())
+    if isinstance(expected, list | tuple):
+        return isinstance(found, list) and len(found) == len(expected) and all(map(_agrees, found, expected))
+    return bool(found == expected)
 
 
 def _compares(found: Any, operator: str, operand: Any) -> bool:
@@ -128,7 +128,7 @@ def _compares(found: Any, operator: str, operand: Any) -> bool:
     if operator == "$ne":
         return bool(found != operand)
     if operator not in ("$gt", "$gte", "$lt", "$lte"):
-        raise UsageError(f"{operator!r} is no operator: there are $eq, $ne, $gt, $gte, $lt, $lte")
+        raise UsageError(f"{operator!r} is not an operator: there are $eq, $ne, $gt, $gte, $lt, $lte")
     if not (isinstance(found, str) and isinstance(operand, str)):
         found, operand = _number(found), _number(operand)
     if operator == "$gt":
@@ -139,7 +139,7 @@ def _compares(found: Any, operator: str, operand: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """NaN, which is neither more nor less than anything, for what is no number."""
+    """NaN, which is neither more nor less than anything, for what is not a number."""
     try:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,10 +1,11 @@
-"""``AgentKVStore``: LangGraph's long-term memory (``BaseStore``) in the store's folder, searched by words and meaning.
+"""``AgentKVStore``: LangGraph's long-term memory (``BaseStore``) in the store's folder, searched by BM25 and
+embeddings.
 
-Knows LangGraph's operations and one SQLite file; refuses to know what items mean. Written here rather than taken from
-``langgraph-checkpoint-sqlite``, whose ``SqliteStore`` ignores a query without an embedding, keeps only a part of a
-failed batch, reads no ``fields``, and has no ``abatch``. As there, a batch's reads see what was before its writes, of
-two writes to one key the last counts, and what a query does not rank comes after what it does, newest first. A batch
-is one transaction. Not guaranteed: speed over a hundred thousand items with an embedding, as every vector is compared.
+Written here rather than taken from ``langgraph-checkpoint-sqlite``, whose ``SqliteStore`` ignores a query without an
+embedding, keeps only a part of a failed batch, reads no ``fields``, and has no ``abatch``. As there, a batch's reads
+see what was before its writes, of two writes to one key the last counts, and what a query does not rank comes after
+what it does, newest first. A batch is one transaction. Not guaranteed: speed over a hundred thousand items with an
+embedding, as every vector is compared.
 """
 
 from __future__ import annotations
@@ -99,12 +100,12 @@ class AgentKVStore(BaseStore):
 
     ``store`` is a directory or an open :class:`~agentkv.BlockStore` (``memory.store``). Without ``index``, or with its
     ``fields`` only, a query ranks by BM25 over the items' words; with ``dims`` and ``embed`` (a function, an async one
-    or LangChain ``Embeddings``) by words and cosine, fused: an embedding model knows few languages and few names.
-    ``score`` is then of that order, above 0 to 1, and no likeness (:meth:`Ranking.scores`); LangGraph's own stores rank
-    by the cosine and give it, as this one does with ``hybrid=False``, where scores are held against a threshold.
-    ``ttl`` is LangGraph's: expired items are gone at once for every read, and deleted by the next write. Values are
-    JSON. Raises UsageError, InvalidNamespaceError (LangGraph's), and, of a :class:`~agentkv.errors.StoreError`,
-    CorruptDatabase, StoreFull, StoreReadError.
+    or LangChain ``Embeddings``) by reciprocal rank fusion of BM25 and cosine: an embedding model knows few languages
+    and few names. ``score`` is then that of the fusion, above 0 to 1, not a similarity (:meth:`Ranking.scores`).
+    LangGraph's own stores rank by the cosine and return it, as this one does with ``hybrid=False``; use that to compare
+    scores with a threshold. ``ttl`` is LangGraph's: expired items are gone at once for every read, and deleted by the
+    next write. Values are JSON. Raises UsageError, InvalidNamespaceError (LangGraph's), and, of a
+    :class:`~agentkv.errors.StoreError`, CorruptDatabase, StoreFull, StoreReadError.
 
     >>> import tempfile
     >>> store = AgentKVStore(tempfile.mkdtemp())
@@ -172,7 +173,7 @@ class AgentKVStore(BaseStore):
             elif isinstance(op, GetOp):
                 _place(op)
             else:
-                raise UsageError(f"{type(op).__name__} is no operation of a store")
+                raise UsageError(f"{type(op).__name__} is not an operation of a store")
         return _Batch(checked, writes, tuple(dict.fromkeys(queries)))
 
     def _encoded(self, texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> _Vectors:
@@ -231,7 +232,7 @@ class AgentKVStore(BaseStore):
             )
 
     def _result(self, connection: sqlite3.Connection, op: Op, queries: _Vectors, now: float, read: set[int]) -> Result:
-        """What an operation gives; numbers of items whose time is to begin anew go to ``read``."""
+        """What an operation gives; numbers of items whose expiry starts again go to ``read``."""
         if isinstance(op, GetOp):
             row = connection.execute(f"{_ROW} namespace = ? AND key = ? AND {_LIVE}", (*_place(op), now)).fetchone()
             if row is not None and op.refresh_ttl and row[7] is not None:
@@ -252,12 +253,12 @@ class AgentKVStore(BaseStore):
     ) -> Iterator[tuple[tuple[Any, ...], float | None]]:
         """The page's rows with their scores: ranked ones first, the rest by their last update."""
         among = _below(op.namespace_prefix, now)
-        wanted = -1 if op.filter else op.offset + op.limit
+        needed = -1 if op.filter else op.offset + op.limit
         scores: dict[int, float] = {}
         if op.query:
-            scores = self._ranking.scores(connection, op.query, queries.get(op.query), among, wanted)
+            scores = self._ranking.scores(connection, op.query, queries.get(op.query), among, needed)
         left, skip = op.limit, op.offset
-        for item in self._ordered(connection, among, scores, wanted):
+        for item in self._ordered(connection, among, scores, needed):
             if not left:
                 return
             row = connection.execute(f"{_ROW} id = ?", (item,)).fetchone()
@@ -270,12 +271,12 @@ class AgentKVStore(BaseStore):
             yield row, scores.get(item)
 
     def _ordered(
-        self, connection: sqlite3.Connection, among: Among, scores: dict[int, float], wanted: int
+        self, connection: sqlite3.Connection, among: Among, scores: dict[int, float], needed: int
     ) -> Iterator[int]:
-        """Items in the order of a search, at least as many as are ``wanted`` (−1: all)."""
+        """Items in the order of a search, at least as many as are ``needed`` (−1: all)."""
         yield from scores
         where, bounds = among
-        limit = -1 if wanted < 0 else wanted + len(scores)
+        limit = -1 if needed < 0 else needed + len(scores)
         select = f"SELECT id FROM items WHERE {where} ORDER BY updated DESC, id DESC LIMIT ?"
         yield from (row[0] for row in connection.execute(select, (*bounds, limit)) if row[0] not in scores)
 

@@ -1,29 +1,184 @@
-"""LangChain's messages to agentkv's.
+"""LangChain's messages to agentkv's, their content blocks as text, calls that have their result, and token counts.
 
-SystemMessages at the beginning are the agent's: their text follows the memory's own prefix, before tools and manual,
-where it is read once and stored (``create_agent`` passes the same one with every call). A later SystemMessage stays
-where it is. Results of tools are put in the order of their calls. A broken call of an earlier answer is given back as
-the text that it is. An answer at the end is another agent's (a hand-off, a draft to look at): it is put to the model as
-the user's message, with its author's name before it.
+*Messages.* SystemMessages at the beginning are the agent's: their text follows the memory's own prefix, before tools
+and manual, where it is prefilled once and stored (``create_agent`` passes the same one with every call). A later
+SystemMessage stays where it is. Results of tools are put in the order of their calls. A broken call of an earlier
+answer is given back as the text that it is. An answer at the end is another agent's (a hand-off, a draft to look at):
+it is put to the model as the user's message, with its author's name before it.
 
-What this form cannot carry (images, say) is left out with a notice, since a message that is in an agent's checkpoint
-comes back with every turn. It is refused where it was just said: in the question, and in the agent's own text.
+*Blocks.* A block that holds text, or data that JSON can express, becomes that text. Anything else (an image, audio, a
+file) is left out: a short text in square brackets takes its place, so that the model knows of it, and a note names it,
+since a message that is in an agent's checkpoint comes back with every turn. In the question and in the agent's own text
+it is refused instead.
+
+*Repeats.* A small model that does not see what to do with a result makes the same call once more. A call is a
+repetition if it was made in the step right before with the same arguments, or if it was made twice since the user's
+last message and gave the same result both times. What follows another call may give another result (a file is read,
+edited, read again), and a call that failed may be tried again, once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 
+from agentkv import AgentMemory
 from agentkv.engine.prompt import Message
 from agentkv.engine.template import ToolCall
 from agentkv.errors import UsageError
-from langchain_agentkv.blocks import text_of, unreadable
-from langchain_agentkv.repeats import Repeats, repeats
+
+_OF_CALLS = {"tool_use", "tool_call", "function_call", "invalid_tool_call", "input_json_delta", "reasoning", "thinking"}
+"""Blocks of an assistant that repeat ``tool_calls``, or that a model does not get back."""
+_NAMES = ("filename", "name", "title", "url", "uri", "file_id", "id", "mime_type", "mimeType", "media_type")
+_LONGEST_NAME = 200
+_NO_NAMES = ("data:", "lc_")
+"""Bytes, and what LangChain made up: another one each time, so that no prompt would begin like an earlier one."""
+
+
+Content = str | list[str | dict[str, Any]]
+
+
+def text_of(content: str | Sequence[str | dict[str, Any]], *, by_model: bool = False) -> tuple[str, list[str]]:
+    """The text of a message's content, and what was left out of it. ``by_model``: an assistant's own message."""
+    if isinstance(content, str):
+        return content, []
+    texts, missing = [], list[str]()
+    for block in content:
+        text, inside = _read(block, by_model)
+        if text is None:
+            assert isinstance(block, Mapping)
+            inside = [_named(block)]
+            text = f"[{inside[0]}, left out: this model reads text only]"
+        texts.append(text)
+        missing += inside
+    return "".join(texts), missing
+
+
+def unreadable(content: str | Sequence[str | dict[str, Any]]) -> Iterable[str]:
+    """The types of the blocks of which something would be left out."""
+    read = [] if isinstance(content, str) else [(block, *_read(block, False)) for block in content]
+    return [
+        str(block.get("type"))
+        for block, text, inside in read
+        if isinstance(block, Mapping) and (text is None or inside)
+    ]
+
+
+def traceable(content: Content) -> Content:
+    """The content as LangChain's tracing takes it, which raises for an image without a type, and a file of text."""
+    if isinstance(content, str):
+        return content
+    return [_traceable(block) if isinstance(block, dict) else block for block in content]
+
+
+def _traceable(block: dict[str, Any]) -> dict[str, Any]:
+    if block.get("source_type") == "text" and isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    by_bytes = "base64" in block or block.get("source_type") == "base64"
+    return (
+        {**block, "mime_type": "image/*"}
+        if block.get("type") == "image" and by_bytes and not block.get("mime_type")
+        else block
+    )
+
+
+def _read(block: str | Mapping[str, Any], by_model: bool) -> tuple[str | None, list[str]]:
+    """The text of a block, None if it has none, and what of its inside was left out."""
+    if isinstance(block, str):
+        return block, []
+    kind = block.get("type")
+    if by_model and kind in _OF_CALLS:
+        return "", []
+    if kind == "text" and block.get("text", "") is None:
+        return "", []
+    source = block.get("source")
+    for holder in (block, *(inner for key in ("resource", "source") if isinstance(inner := block.get(key), Mapping))):
+        if isinstance(holder.get("text"), str):
+            return str(holder["text"]), []
+    if isinstance(source, Mapping) and source.get("type") == "text" and isinstance(source.get("data"), str):
+        return str(source["data"]), []
+    if kind == "json" or (kind is None and "json" in block):
+        data = next((block[key] for key in ("json", "data", "value", "content") if key in block), None)
+        return None if data is None else _as_json(data), []
+    for inner in (block.get("content"), source.get("content") if isinstance(source, Mapping) else None):
+        if isinstance(inner, str) or (isinstance(inner, list) and all(isinstance(one, str | Mapping) for one in inner)):
+            return text_of(inner)
+    return None, []
+
+
+def _as_json(data: Any) -> str | None:
+    try:
+        return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _named(block: Mapping[str, Any]) -> str:
+    """What a block is called, without its bytes: ``image https://example.org/a.png``."""
+    kind = str(block.get("type") or "unknown block").removesuffix("_url")
+    inner = block.get("image_url" if block.get("type") == "input_image" else str(block.get("type")))
+    inner = {"url": inner} if isinstance(inner, str) else inner
+    for holder in (block, inner if isinstance(inner, Mapping) else {}, block.get("source") or {}):
+        for key in _NAMES if isinstance(holder, Mapping) else ():
+            name = holder.get(key)
+            if isinstance(name, str) and name and not name.startswith(_NO_NAMES) and len(name) <= _LONGEST_NAME:
+                return f"{kind} {name}"
+    return kind
+
+
+_Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Calls by name and arguments, and the ``result`` that came last of all, None where nothing was called."""
+
+    calls: frozenset[_Key] = field(default_factory=frozenset)
+    result: str | None = None
+
+    def holds(self, name: str, arguments: str) -> bool:
+        """Whether this call, its arguments as JSON text, has its result already."""
+        return key(name, json.loads(arguments, strict=False)) in self.calls
+
+
+def key(name: str, arguments: Any) -> _Key:
+    """What makes two calls the same: the order of the arguments does not."""
+    return name, json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def repeats(messages: Sequence[BaseMessage]) -> Repeats:
+    """What has its result already at the end of ``messages``, since the last one of the user's."""
+    begin = max((i + 1 for i, message in enumerate(messages) if isinstance(message, HumanMessage)), default=0)
+    results: dict[_Key, list[str]] = {}
+    step: list[tuple[str | None, _Key]] = []
+    done: set[_Key] = set()
+    last: str | None = None
+    for message in messages[begin:]:
+        if isinstance(message, AIMessage):
+            step, done = [(call["id"], key(call["name"], call["args"])) for call in message.tool_calls], set()
+        elif isinstance(message, ToolMessage):
+            last = text_of(message.content)[0]
+            called = _called(message, step)
+            if called is not None:
+                results.setdefault(called, []).append(last)
+                done |= set() if message.status == "error" else {called}
+    stuck = {called for called, texts in results.items() if len(texts) > 1 and texts[-1] == texts[-2]}
+    return Repeats(frozenset(done | stuck), last)
+
+
+def _called(result: ToolMessage, step: list[tuple[str | None, _Key]]) -> _Key | None:
+    """The call that a result belongs to: by its id, else by its place among the results."""
+    for index, (call_id, called) in enumerate(step):
+        if call_id == result.tool_call_id or (not call_id and not result.tool_call_id):
+            del step[index]
+            return called
+    return None
+
 
 CUT = "cut: "
 """Stands before a broken call whose text could be read as an object; not the model's, so not given back to it."""
@@ -66,19 +221,20 @@ def conversation(messages: Sequence[BaseMessage]) -> Conversation:
     while rest and isinstance(rest[0][1], SystemMessage):
         system.append(_text_only(*rest.pop(0)))
     _require_question(rest)
-    said = [message for _, message in rest]
+    spoken = [message for _, message in rest]
+    last = spoken[-1]
     notes: list[str] = []
     turns = [_message(index, message, notes) for index, message in _in_order(rest)]
-    if isinstance(said[-1], AIMessage):
-        turns[-1] = Message("user", f"{said[-1].name}: {turns[-1].content}" if said[-1].name else turns[-1].content)
+    if isinstance(last, AIMessage):
+        turns[-1] = Message("user", f"{last.name}: {turns[-1].content}" if last.name else turns[-1].content)
     if turns[0].role == "tool":
         raise UsageError(f"message {rest[0][0]} is a tool's result, and no message before it calls a tool")
     return Conversation(
         tuple(turns),
-        _question(said, turns),
+        _question(spoken, turns),
         "\n\n".join(text.strip() for text in system if text.strip()),
         tuple(dict.fromkeys(notes)),
-        repeats(said),
+        repeats(spoken),
     )
 
 
@@ -107,18 +263,18 @@ def _require_question(rest: list[tuple[int, BaseMessage]]) -> None:
     if not rest:
         raise UsageError("there is nothing to answer: pass a message of the user's, a tool's or another agent's")
     if isinstance(rest[-1][1], AIMessage) and rest[-1][1].tool_calls:
-        raise UsageError(f"message {rest[-1][0]} calls tools, and no message behind it brings a result")
+        raise UsageError(f"message {rest[-1][0]} calls tools, and no message after it brings a result")
     asked = next((item for item in reversed(rest) if isinstance(item[1], HumanMessage)), None)
     if asked is not None:
         _text_only(*asked)
 
 
-def _question(said: Sequence[BaseMessage], turns: Sequence[Message]) -> str:
+def _question(spoken: Sequence[BaseMessage], turns: Sequence[Message]) -> str:
     """What is routed: the last message of a person, else of a middleware that wrote in a person's place, else the last.
 
     Raises UsageError where it is empty.
     """
-    people = [message for message in said if isinstance(message, HumanMessage)]
+    people = [message for message in spoken if isinstance(message, HumanMessage)]
     own = [message for message in people if "lc_source" not in message.additional_kwargs] or people
     question = text_of(own[-1].content)[0] if own else next((t.content for t in turns[::-1] if t.role == "user"), "")
     if not question.strip():
@@ -171,7 +327,45 @@ def _text_only(index: int, message: BaseMessage) -> str:
     """The text of a message that may hold nothing else. Raises UsageError."""
     for kind in unreadable(message.content):
         raise UsageError(
-            f"message {index} has a content block of type {kind!r}, and this model reads text only: say in words what "
-            "it holds"
+            f"message {index} has a content block of type {kind!r}, and this model reads text only: describe it in text"
         )
     return text_of(message.content)[0]
+
+
+def system_text(memory: AgentMemory, agent: str, *more: str) -> str:
+    """What follows the memory's prefix: the agent's text, unless it is the same, then ``more``, a blank line apart."""
+    prefix = memory.prefix
+    texts = [text for text in ("" if agent == prefix.strip() else agent, *more) if text]
+    before = "" if not texts or not prefix or prefix.endswith("\n") else "\n\n"
+    return before + "".join(f"{text}\n\n" for text in texts)
+
+
+_ASKED = Message("user", "?")
+
+
+def count_tokens(
+    memory: AgentMemory, messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]], skill: str | None
+) -> int:
+    """Tokens of the prompt that ``messages`` make with ``skill``; of a part of one, what it would add up to there.
+
+    Raises UnknownSkill.
+    """
+    if not messages and not tools:
+        return 0
+    try:
+        asked = conversation(messages)
+    except UsageError:
+        return _of_a_part(memory, messages, tools, skill)
+    return len(memory.prompt(asked.messages, skill, system=system_text(memory, asked.system), tools=tools).tokens)
+
+
+def _of_a_part(
+    memory: AgentMemory, messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]], skill: str | None
+) -> int:
+    """With what is missing put in for the template, and not counted."""
+    system, turns = lenient(messages)
+    before = [_ASKED] if turns and turns[0].role in ("tool", "system") else []
+    whole = [*before, *turns, _ASKED]
+    prompt = memory.prompt(whole, skill, system=system_text(memory, system), tools=tools)
+    ends = [0, *accumulate(map(len, prompt.pieces))]
+    return sum(map(len, prompt.blocks)) + ends[len(before) + len(turns)] - ends[len(before)]

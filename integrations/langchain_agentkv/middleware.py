@@ -1,10 +1,9 @@
-"""``SkillMemoryMiddleware``: an agent's model calls answered behind the one skill that the user's question needs.
+"""``SkillMemoryMiddleware``: an agent's model calls answered with the one skill that the user's question needs.
 
-Knows LangChain's middleware protocol and an :class:`~agentkv.AgentMemory`; how a block is grafted it leaves to
-``ChatAgentKV``, and how a manual is put into a prompt to ``manuals.py``. The skill is decided once for each user turn,
-by the last message that a person wrote, so the calls that follow tool results stay behind the same manual; the
-decision is kept in the agent's state. Not guaranteed: that a skill which changes in mid-turn is decided on again; one
-that is gone is.
+The skill is decided once for each user turn, by the last message that a person wrote, so the calls that follow tool
+results keep the same manual; the decision is in the agent's state. ``ChatAgentKV`` grafts the manual's block; for any
+other chat model its text is put into the prompt. Not guaranteed: that a skill which changes in mid-turn is decided on
+again; one that is gone is.
 """
 
 from __future__ import annotations
@@ -23,19 +22,18 @@ from langchain.agents.middleware.types import (
     ModelResponse,
     ResponseT,
 )
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.runnables.config import run_in_executor
 from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
-from agentkv.errors import UsageError
+from agentkv.errors import StoreError, UnknownBlock, UsageError
 from agentkv.io.forks import OwnedLock
 from agentkv.io.hashing import sha256
 from agentkv.io.shared import Shared
 from agentkv.records import Decision
 from agentkv.skills.report import SyncReport
 from langchain_agentkv.chat_models import ChatAgentKV
-from langchain_agentkv.manuals import holds_manual, manual_text, with_manual
 
 Source = str | Path | tuple[str | Path, str]
 """A folder of skills, or a folder and what it is called."""
@@ -63,8 +61,8 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
     read what lies in their ``references/``. A copy, deep or not, is the same middleware.
 
     A :class:`ChatAgentKV` whose memory holds the manual grafts it, and its answers' ``response_metadata`` has the
-    decision. Any other chat model gets the manual's text behind its system message. A ``skill`` in the request's
-    ``model_settings`` is left as it is. Messages that a middleware wrote (``lc_source``) are no questions.
+    decision. Any other chat model gets the manual's text after its system message. A ``skill`` in the request's
+    ``model_settings`` is left as it is. Messages that a middleware wrote (``lc_source``) are not questions.
 
     Raises UsageError, and whatever :meth:`AgentMemory.route <agentkv.AgentMemory.route>` and
     :meth:`SkillLibrary.sync <agentkv.SkillLibrary.sync>` raise.
@@ -159,9 +157,9 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         request: ModelRequest[ContextT],
         handler: Callable[[ModelRequest[ContextT]], ModelResponse[ResponseT]],
     ) -> ModelResponse[ResponseT] | AIMessage | ExtendedModelResponse[ResponseT]:
-        """Route, call the model behind the skill, tell the state."""
+        """Route, call the model with the skill, update the state."""
         request, decision = self._routed(request)
-        return _told(handler(request), request, decision)
+        return _with_decision(handler(request), request, decision)
 
     async def awrap_model_call(
         self,
@@ -170,12 +168,12 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
     ) -> ModelResponse[ResponseT] | AIMessage | ExtendedModelResponse[ResponseT]:
         """The same; routing runs in the default executor."""
         request, decision = await run_in_executor(None, self._routed, request)
-        return _told(await handler(request), request, decision)
+        return _with_decision(await handler(request), request, decision)
 
     # --- one model call ---------------------------------------------------------------------------
 
     def _routed(self, request: ModelRequest[ContextT]) -> tuple[ModelRequest[ContextT], dict[str, Any] | None]:
-        """The request behind its skill, and the decision; None where there is nothing to decide."""
+        """The request with its skill, and the decision; None where there is nothing to decide."""
         if "skill" in request.model_settings:
             return request, None
         decision = self._decision(request)
@@ -186,8 +184,8 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         if isinstance(model, ChatAgentKV):
             if pick is not None and holds_manual(model.memory, self.memory, pick):
                 how = "graft"
-            told = {"skill": pick if how == "graft" else None, "decision": _decided(decision)}
-            request = request.override(model_settings={**request.model_settings, **told})
+            settings = {"skill": pick if how == "graft" else None, "decision": _decided(decision)}
+            request = request.override(model_settings={**request.model_settings, **settings})
         if how == "text":
             system = with_manual(request.system_message, pick, manual_text(self.memory, pick))
             request = request.override(system_message=system)
@@ -199,7 +197,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         asked = next((message for message in reversed(request.messages) if _is_question(message)), None)
         if known is not None and known["pick"] is not None and self.memory.routing.find(known["pick"]) is None:
             known = None  # deleted since, and retired by whoever noticed it first
-        if asked is None:  # summarised away, say: the turn goes on behind its skill
+        if asked is None:  # summarised away, say: the turn keeps its skill
             return known
         question = asked.id or sha256(asked.text.encode("utf-8", "replace"))
         if known is not None and known.get("question") == question:
@@ -217,7 +215,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         return next((label for folder, label in self._labels.items() if path.is_relative_to(folder)), None)
 
 
-def _told(
+def _with_decision(
     response: ModelResponse[ResponseT], request: ModelRequest[ContextT], decision: dict[str, Any] | None
 ) -> ModelResponse[ResponseT] | ExtendedModelResponse[ResponseT]:
     """The response with the decision in its record, and in the state where that has not got it."""
@@ -233,7 +231,7 @@ def _source(source: Source) -> tuple[Path, str | None]:
     if isinstance(source, str | Path):
         return Path(source).expanduser(), None
     if not (isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], str)):
-        raise UsageError(f"{source!r} is no source of skills: pass a folder, or (folder, label)")
+        raise UsageError(f"{source!r} is not a source of skills: pass a folder, or (folder, label)")
     return Path(source[0]).expanduser(), source[1]
 
 
@@ -261,3 +259,43 @@ def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
         decided |= {"pick": made["pick"], "fallback": made["fallback"]}
     metadata = {**message.response_metadata, "agentkv": {**record, "decision": decided, "notes": notes}}
     return message.model_copy(update={"response_metadata": metadata})
+
+
+def holds_manual(memory: AgentMemory, other: AgentMemory, name: str) -> bool:
+    """Whether ``memory`` has under ``name`` the text that ``other`` has there, so that it can be grafted."""
+    if memory is other:
+        return True
+    here, there = memory.routing.find(name), other.routing.find(name)
+    return here is not None and there is not None and here.source_sha256 == there.source_sha256 is not None
+
+
+def manual_text(memory: AgentMemory, name: str) -> str:
+    """The text of a block, after those of the manuals that it is on top of. Raises UnknownSkill, UnknownBlock."""
+    names = {named.block_id: named for named in memory.names()}
+    try:
+        links = memory.blocks.chain(memory.routing.manifest(name))
+    except StoreError:  # a state is not needed here: the text is, if it is kept
+        text = memory.routing.kept_text(memory.routing.named(name))
+        if text is None:
+            raise
+        return text.strip()
+    texts = []
+    for link in links:
+        named = memory.routing.named(name) if link is links[-1] else names.get(link.block_id)
+        if named is None:  # the agent's prefix
+            continue
+        text = None if named.source_sha256 is None else memory.store.text(named.source_sha256)
+        if text is None:
+            raise UnknownBlock(link.block_id, f"The text of {named.name!r} is not in the store; deposit it again.")
+        texts.append(text.strip())
+    return "\n\n".join(texts)
+
+
+def with_manual(system: SystemMessage | None, name: str, text: str) -> SystemMessage:
+    """The system message with a manual after it; content blocks stay content blocks."""
+    manual = f"The manual for this request, {name}:\n\n{text}"
+    if system is None:
+        return SystemMessage(manual)
+    if isinstance(system.content, str):
+        return system.model_copy(update={"content": f"{system.content}\n\n{manual}" if system.content else manual})
+    return system.model_copy(update={"content": [*system.content, {"type": "text", "text": f"\n\n{manual}"}]})

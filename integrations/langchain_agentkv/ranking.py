@@ -131,14 +131,14 @@ class Ranking:
 
 def _by_words(connection: sqlite3.Connection, query: str, among: Among, limit: int) -> dict[int, float]:
     # Each word in quotes, so that none is taken for one of FTS5's operators.
-    wanted = text.looked_for(query)[:_MAX_WORDS]
-    if not wanted:
+    query_words = text.looked_for(query)[:_MAX_WORDS]
+    if not query_words:
         return {}
     where, bounds = among
     rows = connection.execute(
         "SELECT items.id, -bm25(words) AS score FROM words JOIN items ON items.id = words.rowid "
         f"WHERE words MATCH ? AND {where} ORDER BY score DESC, updated DESC, items.id DESC LIMIT ?",
-        (" OR ".join(map(text.quoted, wanted)), *bounds, limit),
+        (" OR ".join(map(text.quoted, query_words)), *bounds, limit),
     )
     return {int(item): float(score) for item, score in rows}
 
@@ -151,7 +151,7 @@ def _shares(connection: sqlite3.Connection, query: str, among: Among) -> dict[in
     where, bounds = among
     select = f"SELECT items.id FROM words JOIN items ON items.id = words.rowid WHERE words MATCH ? AND {where}"
     n_items = connection.execute(f"SELECT count(*) FROM items WHERE {where}", bounds).fetchone()[0]
-    said: dict[int, float] = {}
+    covered: dict[int, float] = {}
     total, whole = 0.0, set(text.terms(query))
     for word in text.looked_for(query)[:_MAX_WORDS]:
         having = [row[0] for row in connection.execute(select, (text.quoted(word), *bounds))]
@@ -160,8 +160,8 @@ def _shares(connection: sqlite3.Connection, query: str, among: Among) -> dict[in
         weight = math.log1p((n_items - len(having) + 0.5) / (len(having) + 0.5))
         total += weight
         for item in having:
-            said[item] = said.get(item, 0.0) + weight
-    return {item: weight / total for item, weight in said.items()}
+            covered[item] = covered.get(item, 0.0) + weight
+    return {item: weight / total for item, weight in covered.items()}
 
 
 def _by_vector(connection: sqlite3.Connection, vector: bytes, among: Among, limit: int) -> dict[int, float]:
@@ -194,8 +194,8 @@ def leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _put_words(connection: sqlite3.Connection, item: int, said: str) -> None:
-    connection.execute(_PUT_WORDS, (item, said, text.indexed(said)))
+def _put_words(connection: sqlite3.Connection, item: int, content: str) -> None:
+    connection.execute(_PUT_WORDS, (item, content, text.indexed(content)))
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
@@ -215,8 +215,8 @@ def remake(connection: sqlite3.Connection, *, temporarily: bool = False) -> None
     else:
         connection.execute("DROP TABLE words")
         connection.execute(_WORDS)
-    for item, said in rows:
-        _put_words(connection, item, _NO_BLANKS.sub(r"\1", said) if spaced else said)
+    for item, content in rows:
+        _put_words(connection, item, _NO_BLANKS.sub(r"\1", content) if spaced else content)
 
 
 def _made_by(connection: sqlite3.Connection) -> str:

@@ -1,8 +1,8 @@
 """Answers as objects: ``with_structured_output``.
 
 The chain is model | whole | parser | fits. An answer that was cut is refused: what is there of it may parse, and is not
-what the model would have said. What a schema asks for beyond the grammar is said once, when the chain is made, and held
-to when the answer is there. Knows schemas and LangChain's parsers; the grammar is made where the answer is.
+what the model would have answered. What a schema asks for beyond the grammar is warned of once, when the chain is made,
+and checked when the answer is there.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from pydantic import BaseModel
 from agentkv.engine.constrain.schema import unexpressed
 from agentkv.errors import UsageError
 from agentkv.notices import warn
-from langchain_agentkv.fits import at_the_end, fitting, there
-from langchain_agentkv.formats import unchecked
+from langchain_agentkv.schemas import at_the_end, fitting, there, unchecked
 from langchain_agentkv.tools import CHECKED
 
 Method = Literal["json_schema", "function_calling", "json_mode"]
@@ -39,7 +38,7 @@ Structured = Runnable[LanguageModelInput, dict[str, Any] | BaseModel]
 def structured(
     model: BaseChatModel, schema: Schema, *, include_raw: bool, method: str, settings: Mapping[str, Any]
 ) -> Structured:
-    """See ``ChatAgentKV.with_structured_output``. Raises UsageError for what is no schema and no method."""
+    """See ``ChatAgentKV.with_structured_output``. Raises UsageError for what is neither a schema nor a method."""
     plain = _json_schema(schema)
     traced = {"kwargs": {"method": method}, "schema": schema}
     parser: Runnable[Any, Any]
@@ -68,7 +67,7 @@ def _json_schema(schema: Schema) -> dict[str, Any]:
     try:
         return convert_to_json_schema(schema)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise UsageError(f"{schema!r:.80} is no schema: {error}") from error
+        raise UsageError(f"{schema!r:.80} is not a schema: {error}") from error
 
 
 def _format(method: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +144,7 @@ def _strict(text: str) -> Any:
 
 
 def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _say_what_is_left_out(schema: Mapping[str, Any], method: str, formats: Sequence[str]) -> None:

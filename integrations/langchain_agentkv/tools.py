@@ -1,11 +1,14 @@
-"""Tools and answers in JSON: what ``bind_tools`` and ``response_format`` ask for, as what an answer may be.
+"""Tools and answers in JSON: what ``bind_tools`` and ``response_format`` ask for, and the check of each call.
 
 ``tool_choice``: None, False and ``"auto"`` leave it to the model to answer in text, to call, or to write text and
 then call; ``"any"``, ``"required"`` and True make it call, once unless parallel calls are asked for; a name makes it
-call that tool, once; ``"none"`` forbids calls. The tools are taught all the same, so that the prompt, and what is
-stored of it, does not depend on the choice.
+call that tool, once; ``"none"`` forbids calls. The tools are in the prompt all the same, so that the prompt, and what
+is stored of it, does not depend on the choice.
 
-Knows OpenAI's forms of tools and response formats. How calls are written and kept to is agentkv's own business.
+A grammar may be too weak for a schema, or not enforced, so each call is checked again: by name, required arguments,
+number, and whether it is new. Types and ranges of arguments are the tool's to check: LangChain's tools do, and report
+to the model; what does not fit the schema is noted, since an agent's ``ToolStrategy`` of a JSON schema takes it as it
+is.
 """
 
 from __future__ import annotations
@@ -13,15 +16,19 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from agentkv.engine.base import Engine
+from agentkv.engine.constrain.calls import BrokenCall
 from agentkv.engine.constrain.grammar import AnswerForm, grammar_for, no_calls
-from agentkv.engine.template import CallForm
+from agentkv.engine.template import CallForm, ToolCall
 from agentkv.errors import UsageError
+from langchain_agentkv.messages import Repeats
+from langchain_agentkv.schemas import misfit
 from langchain_agentkv.settings import CallSettings
 
 AnyTool = dict[str, Any] | type | Callable[..., Any] | BaseTool
@@ -33,7 +40,7 @@ CHECKED = "agentkv_checked"
 
 
 def converted(tools: Sequence[AnyTool]) -> list[dict[str, Any]]:
-    """Tools in OpenAI's form, as JSON, each once. Raises UsageError for what is no tool."""
+    """Tools in OpenAI's form, as JSON, each once. Raises UsageError for what is not a tool."""
     out: list[dict[str, Any]] = []
     for tool in map(_converted, tools):
         if tool not in out:
@@ -47,7 +54,7 @@ def _converted(tool: AnyTool) -> dict[str, Any]:
         name = schema["function"]["name"]
         plain: dict[str, Any] = json.loads(json.dumps(schema, default=str))
     except (ValueError, TypeError, LookupError) as error:
-        raise UsageError(f"{tool!r:.80} is no tool: {error}") from error
+        raise UsageError(f"{tool!r:.80} is not a tool: {error}") from error
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"{tool!r:.80} has no name")
     return plain
@@ -68,7 +75,7 @@ def chosen(choice: str | bool | dict[str, Any] | None, names: Sequence[str]) -> 
         return str(choice)
     near = difflib.get_close_matches(str(choice), names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
-    raise UsageError(f"tool_choice={choice!r} is no tool and none of auto, any, none; {hint}")
+    raise UsageError(f"tool_choice={choice!r} is neither a tool nor one of auto, any, none; {hint}")
 
 
 def calls_wanted(settings: CallSettings) -> bool:
@@ -77,7 +84,7 @@ def calls_wanted(settings: CallSettings) -> bool:
 
 
 def bare_callable(settings: CallSettings) -> list[str]:
-    """The tools whose calls are also read as bare JSON: all, where the model is free to call or to answer in words.
+    """The tools whose calls are also read as bare JSON: all, where the model is free to call or to answer in text.
 
     Where it has to call, the grammar keeps it to its form, and where an answer is JSON, that may look like a call.
     """
@@ -93,7 +100,7 @@ def grammar(engine: Engine, form: CallForm, settings: CallSettings, barred: Cont
     names = _names(settings)
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two tools are called {name!r}: a call could not be told apart")
+            raise UsageError(f"two tools are called {name!r}: their calls could not be distinguished")
     schema = answer_schema(settings)
     allowed = callable_tools(settings, barred)
     if settings.tools and not allowed and schema is None:
@@ -152,3 +159,60 @@ def answer_teaching(settings: CallSettings) -> str:
 
 def _names(settings: CallSettings) -> list[str]:
     return [tool["function"]["name"] for tool in settings.tools]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A call as it is given out, or that it is ``left_out``.
+
+    ``fault``: why it cannot be made, though it is whole. ``note``: for the record. ``is_repeat``: it has its result.
+    """
+
+    call: ToolCall | BrokenCall
+    fault: str = ""
+    note: str = ""
+    left_out: bool = False
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True)
+class CallCheck:
+    """What may be called: ``tools`` with their arguments' schemas, ``many`` calls in one answer, no repetition."""
+
+    form: CallForm
+    tools: Mapping[str, Mapping[str, Any]]
+    many: bool
+    repeats: Repeats = field(default_factory=Repeats)
+
+    @classmethod
+    def of(cls, settings: CallSettings, form: CallForm, repeats: Repeats, barred: Container[str] = ()) -> Self:
+        """The check of a turn with these settings, in which ``barred`` tools may not be called."""
+        return cls(form, callable_tools(settings, barred), many(settings), repeats)
+
+    def of_call(self, call: ToolCall | BrokenCall, called: bool) -> Verdict:
+        """What becomes of a call; ``called``: whether another one was given out before."""
+        if not self.tools:  # nothing but words was asked for
+            return Verdict(call, left_out=True)
+        if isinstance(call, BrokenCall):
+            return Verdict(call)
+        if self.repeats.holds(call.name, call.arguments):
+            note = f"the model called {call.name!r} again with the same arguments, though it has the result; left out"
+            return Verdict(call, note=note, left_out=True, is_repeat=True)
+        fault = self._fault(call)
+        if fault:
+            note = f"{fault}; the call is in invalid_tool_calls"
+            return Verdict(BrokenCall(self.form.text([call]), call.name), fault, note)
+        if called and not self.many:
+            note = f"a second call, of {call.name!r}, was left out: pass parallel_tool_calls=True to allow several"
+            return Verdict(call, note=note, left_out=True)
+        return Verdict(call, note=misfit(self.tools[call.name], call.arguments, f"the call of {call.name!r} does"))
+
+    def _fault(self, call: ToolCall) -> str:
+        """Why a whole call cannot be made; empty if it can."""
+        schema = self.tools.get(call.name)
+        if schema is None:
+            return f"no tool that may be called is named {call.name!r}; there are: {', '.join(self.tools)}"
+        required = schema.get("required")
+        given = json.loads(call.arguments, strict=False)
+        missing = [name for name in required if name not in given] if isinstance(required, list) else []
+        return f"the call of {call.name!r} lacks the required {', '.join(map(repr, missing))}" if missing else ""

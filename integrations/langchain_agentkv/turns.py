@@ -1,8 +1,13 @@
-"""One turn, run in one thread from its beginning to its end: text as it comes, calls when they are whole, the record.
+"""One turn, run in one thread from its beginning to its end, and what it gives, as LangChain's chunks.
 
 The engine's lock belongs to the thread that took it, and is re-entrant. A stream whose pieces were fetched by several
 threads (LangChain's default ``_astream`` does that) would wait for itself, and two streams read alternately by one
-thread would write into one another's context. So whoever reads a stream here is never the one who runs it.
+thread would write into one another's context. So a stream is never run by the thread that reads it.
+
+A call is one chunk, with its name, id and arguments and an index of its own. LangChain parses the arguments of chunks
+leniently: the beginning of a JSON object counts as an object. A call that was cut is therefore given as the text that
+was written, its mark or ``cut:`` before it, which is not the beginning of an object; so it becomes an
+``invalid_tool_calls`` entry.
 """
 
 from __future__ import annotations
@@ -13,8 +18,13 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
+from langchain_core.messages import AIMessageChunk
+from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.runnables.config import run_in_executor
+from langchain_core.utils.json import parse_partial_json
 
 from agentkv import ROUTE, AgentMemory
 from agentkv.engine.base import Cancellation
@@ -25,18 +35,15 @@ from agentkv.io.hashing import tagged_digest
 from agentkv.notices import warn
 from agentkv.records import Decision, Timings, Turn
 from langchain_agentkv import tools
-from langchain_agentkv.call_check import CallCheck
 from langchain_agentkv.errors import ContextOverflow
 from langchain_agentkv.executor import in_executor
-from langchain_agentkv.fits import misfit
-from langchain_agentkv.messages import Conversation
+from langchain_agentkv.messages import CUT, PLACEHOLDER, Conversation, system_text
+from langchain_agentkv.schemas import misfit
 from langchain_agentkv.settings import CallSettings
-from langchain_agentkv.system import system_text
+from langchain_agentkv.tools import CallCheck
 
-_NOTHING = "the model gave neither text nor a call; the answer's text in brackets is not its own: ask in other words"
-_BROKEN = (
-    "the model wrote a call that is not whole; it is in invalid_tool_calls, as written: ask again, or in other words"
-)
+_NOTHING = "the model gave neither text nor a call; the answer's text in brackets is not its own: rephrase the question"
+_BROKEN = "the model wrote a call that is not whole; it is in invalid_tool_calls, as written: ask again or rephrase it"
 
 _LONGEST_RESULT = 500
 """Characters of a tool's result that stand in for an answer."""
@@ -48,12 +55,12 @@ class Call:
 
     number: int
     id: str
-    said: ToolCall | BrokenCall
+    call: ToolCall | BrokenCall
 
 
 @dataclass(frozen=True)
 class Placeholder:
-    """What is said in place of an answer that has neither text nor calls."""
+    """What is given in place of an answer that has neither text nor calls."""
 
     text: str
 
@@ -84,26 +91,26 @@ class Request:
                 raise ContextOverflow.of(error) from error
 
     def _run(self, cancellation: Cancellation) -> Generator[Item, None, None]:
-        memory, wanted = self.memory, self.settings
-        routed = memory.route(self.conversation.question) if wanted.skill is ROUTE else None
+        memory, settings = self.memory, self.settings
+        routed = memory.route(self.conversation.question) if settings.skill is ROUTE else None
         parts = _Parts(self._call_id, self._check())
         turn = yield from self._turn(routed, parts, (), cancellation)
         if parts.repeated and not parts.called:  # once more, and what was called again is not offered
             barred = frozenset(parts.repeated)
             parts.begin_again(self._check(barred))
             turn = _joined(turn, (yield from self._turn(routed, parts, barred, cancellation)))
-        if tools.calls_wanted(wanted) and parts.is_empty and turn.finish != "stop_string":
+        if tools.calls_wanted(settings) and parts.is_empty and turn.finish != "stop_string":
             parts.notes += (
                 [] if parts.notes or turn.finish == "length" else [_NOTHING if parts.broken is None else _BROKEN]
             )
             yield Placeholder(self._no_answer(turn, parts))
-        schema = tools.unchecked_schema(wanted)
+        schema = tools.unchecked_schema(settings)
         if schema is not None and turn.finish == "stop" and not parts.called:
             parts.notes += filter(None, [misfit(schema, turn.text)])
         notes = [*self.conversation.notes, *parts.notes]
         for note in notes:
             warn(note)
-        decision = turn.decision if self._decided(routed) else wanted.decision or turn.decision
+        decision = turn.decision if self._decided(routed) else settings.decision or turn.decision
         notes = list(dict.fromkeys((*decision.notes, *notes, *turn.notes)))
         yield turn.model_copy(update={"decision": decision, "notes": tuple(notes)})
 
@@ -119,20 +126,20 @@ class Request:
         self, routed: Decision | None, parts: _Parts, barred: Container[str], cancellation: Cancellation
     ) -> Generator[Item, None, Turn]:
         """One answer of the model's, which may not call ``barred`` tools, read into ``parts``; returns its record."""
-        memory, wanted = self.memory, self.settings
+        memory, settings = self.memory, self.settings
         form = memory.call_form
-        reader = CallReader(form, tools.bare_callable(wanted)) if tools.calls_wanted(wanted) else None
+        reader = CallReader(form, tools.bare_callable(settings)) if tools.calls_wanted(settings) else None
         pieces = memory.stream(
             self.conversation.messages,
-            skill=wanted.skill,
+            skill=settings.skill,
             decision=self._decided(routed),
-            max_new=wanted.max_new,
-            sampling=wanted.sampling,
-            stop=wanted.stop,
-            grammar=tools.grammar(memory.engine, form, wanted, barred),
+            max_new=settings.max_new,
+            sampling=settings.sampling,
+            stop=settings.stop,
+            grammar=tools.grammar(memory.engine, form, settings, barred),
             cancellation=cancellation,
-            system=system_text(memory, self.conversation.system, tools.answer_teaching(wanted)),
-            tools=wanted.tools,
+            system=system_text(memory, self.conversation.system, tools.answer_teaching(settings)),
+            tools=settings.tools,
             keep=self._keep,
             when_full="refuse",  # what is left out of a conversation is for LangChain's middleware to decide
         )
@@ -152,23 +159,23 @@ class Request:
             return f"[no answer: {parts.fault or f'{call} {cut}'}]"
         result = self.conversation.repeats.result
         if result is None:
-            return "[no answer in words]"
+            return "[no answer as text]"
         shown = result if len(result) <= _LONGEST_RESULT else f"{result[:_LONGEST_RESULT]} …"
-        return f"[no answer in words; the last result was: {shown}]"
+        return f"[no answer as text; the last result was: {shown}]"
 
     @property
     def _keep(self) -> bool:
-        """Whether to keep the state: if not told, where more calls with the same beginning can be expected."""
+        """Whether to keep the state: by default, where more calls with the same beginning can be expected."""
         if self.settings.keep is not None:
             return self.settings.keep
         return bool(self.conversation.system or self.settings.tools or self.conversation.goes_on)
 
     def _call_id(self, number: int) -> str:
         """The same for the same request, so that two runs of it can be compared."""
-        said = [
+        messages = [
             [m.role, m.content, [[call.name, call.arguments] for call in m.calls]] for m in self.conversation.messages
         ]
-        digest = tagged_digest("langchain-call/1", self.conversation.system, said, number)
+        digest = tagged_digest("langchain-call/1", self.conversation.system, messages, number)
         return f"call_{digest[:24]}"
 
     def answer(self, cancellation: Cancellation) -> list[Item]:
@@ -242,7 +249,7 @@ class _Parts:
 
     def __init__(self, call_id: Callable[[int], str], check: CallCheck) -> None:
         self._call_id, self._check, self._calls = call_id, check, 0
-        self._begun, self._held = False, ""
+        self._started, self._held = False, ""
         self.called, self.repeated, self.notes = False, set[str](), list[str]()
         self.broken: BrokenCall | None = None
         self.fault = ""
@@ -250,11 +257,11 @@ class _Parts:
     @property
     def is_empty(self) -> bool:
         """Whether there is neither text nor a call that can be made."""
-        return not (self._begun or self.called)
+        return not (self._started or self.called)
 
     def begin_again(self, check: CallCheck) -> None:
         """What comes from now on is of another answer, under another check; its text stands apart."""
-        self._held = "\n\n" if self._begun else ""
+        self._held = "\n\n" if self._started else ""
         self._check = check
 
     def items(self, parts: Iterable[Part]) -> Generator[Item, None, None]:
@@ -266,34 +273,96 @@ class _Parts:
             elif (call := self._made(part)) is not None:
                 yield call
 
-    def _made(self, said: ToolCall | BrokenCall) -> Call | None:
+    def _made(self, call: ToolCall | BrokenCall) -> Call | None:
         """The call as it is given out; None where it is left out."""
-        verdict = self._check.of_call(said, self.called)
+        verdict = self._check.of_call(call, self.called)
         if verdict.note and verdict.note not in self.notes:
             self.notes.append(verdict.note)
         if verdict.left_out:
-            self.repeated |= {said.name} if verdict.is_repeat and said.name else set()
+            self.repeated |= {call.name} if verdict.is_repeat and call.name else set()
             return None
         number, self._calls = self._calls, self._calls + 1
-        if isinstance(verdict.said, ToolCall):
+        if isinstance(verdict.call, ToolCall):
             self.called = True
         else:
-            self.broken, self.fault = verdict.said, verdict.fault
-        return Call(number, self._call_id(number), verdict.said)
+            self.broken, self.fault = verdict.call, verdict.fault
+        return Call(number, self._call_id(number), verdict.call)
 
     def _shown(self, piece: str) -> str:
         text = self._held + piece
-        if not self._begun:
+        if not self._started:
             text = text.lstrip()
         shown = text.rstrip()
-        self._begun, self._held = self._begun or bool(shown), text[len(shown) :]
+        self._started, self._held = self._started or bool(shown), text[len(shown) :]
         return shown
 
 
 def _joined(first: Turn, again: Turn) -> Turn:
-    """The record of an answer that took two: what was read is that of the second, what was said of both."""
+    """The record of an answer that took two: what was prefilled is that of the second, what was generated that of
+    both."""
     ms = {name: getattr(first.ms, name) + getattr(again.ms, name) for name in Timings.model_fields if name != "route"}
     generated = first.tokens.generated + again.tokens.generated
     tokens = again.tokens.model_copy(update={"generated": generated})
     notes = tuple(dict.fromkeys((*first.notes, *again.notes)))
     return again.model_copy(update={"tokens": tokens, "ms": Timings(route=first.ms.route, **ms), "notes": notes})
+
+
+class Answer:
+    """One answer on its way; asked for a chunk of each item, in order."""
+
+    def __init__(self, model_name: str) -> None:
+        self._model_name = model_name
+        self._called = False
+
+    def chunk(self, item: Item) -> AIMessageChunk:
+        """The item as a chunk; the record is the last one."""
+        if isinstance(item, str):
+            return AIMessageChunk(content=item)
+        if isinstance(item, Call):
+            self._called = self._called or isinstance(item.call, ToolCall)
+            return AIMessageChunk(content="", tool_call_chunks=[_call(item)])
+        if isinstance(item, Placeholder):
+            return AIMessageChunk(content=item.text, additional_kwargs={PLACEHOLDER: True})
+        return AIMessageChunk(
+            content="",
+            usage_metadata=usage(item),
+            response_metadata=response_metadata(item, self._model_name, called=self._called),
+            chunk_position="last",
+        )
+
+
+def _call(call: Call) -> Any:
+    made = call.call
+    arguments = made.arguments if isinstance(made, ToolCall) else _never_an_object(made.text)
+    return tool_call_chunk(name=made.name, args=arguments, id=call.id, index=call.number)
+
+
+def _never_an_object(text: str) -> str:
+    try:
+        return CUT + text if parse_partial_json(text) is not None else text
+    except ValueError:
+        return text
+
+
+def usage(turn: Turn) -> UsageMetadata:
+    """Tokens of the turn as LangChain counts them.
+
+    Restored tokens are input that was read from the cache; deposited ones were read and are in it now.
+    """
+    tokens = turn.tokens
+    n_input = tokens.restored + tokens.prefilled
+    return UsageMetadata(
+        input_tokens=n_input,
+        output_tokens=tokens.generated,
+        total_tokens=n_input + tokens.generated,
+        input_token_details=InputTokenDetails(cache_read=tokens.restored, cache_creation=turn.deposited),
+    )
+
+
+def response_metadata(turn: Turn, model_name: str, *, called: bool) -> dict[str, Any]:
+    """The rest of the record, as JSON-able values; ``finish_reason`` is ``stop``, ``length`` or ``tool_calls``."""
+    kept = {"checkpoint", "deposited", "not_kept", "not_restored"}
+    basic = {"decision", "block_id", "exactness", "tokens", "ms", "logits_sha256", "notes"}
+    record = turn.model_dump(mode="json", include=basic | kept)
+    finish = "length" if turn.finish == "length" else "tool_calls" if called else "stop"
+    return {"model_name": model_name, "model_provider": "agentkv", "finish_reason": finish, "agentkv": record}

@@ -145,11 +145,11 @@ def test_the_gate_by_margin_asks_for_the_answer_itself(run: Run, model: Model, t
     assert "which the check refuses" in second["reason"]
 
 
-def test_a_baked_in_solution_is_marked(run: Run, model: Model, tmp_path: Path) -> None:
+def test_a_hard_coded_solution_is_marked(run: Run, model: Model, tmp_path: Path) -> None:
     tasks = lines(tmp_path / "tasks.jsonl", lorry())
     by_hand = lines(tmp_path / "solutions.jsonl", {"id": "lorry", "program": BAKED})
     result = run("learn", tasks, "--solutions", by_hand, "--samples", 1, "--best-of", 1)
-    assert "37, 46 baked in" in result.stdout
+    assert "37, 46 hard-coded" in result.stdout
     answered = record(run("solve", BOXES, "--no-own", "--json"))
     assert (answered["by"], answered["answered"]) == ("none", False)
 

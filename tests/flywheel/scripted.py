@@ -27,7 +27,12 @@ def memory(folder: Path, replies: Callable[[str], str], window: int = 16384) -> 
 
 def crates(**changes: Any) -> Task:
     """The task of the lorry."""
-    given = {"id": "lorry", "prompt": CRATES, "parameters": {"crates": 37, "kg": 46}, "check": Truth(answer=1702)}
+    given: dict[str, Any] = {
+        "id": "lorry",
+        "prompt": CRATES,
+        "parameters": {"crates": 37, "kg": 46},
+        "check": Truth(answer=1702),
+    }
     return Task(**(given | changes))
 
 

@@ -222,7 +222,7 @@ def test_the_corrected_truth_decides(tmp_path: Path, strong: Sandbox) -> None:
         assert [event.event for event in standing.history] == ["live", "retired", "live"]
 
 
-def test_learning_again_with_the_corrected_truth_solves_it_anew_at_once(tmp_path: Path, strong: Sandbox) -> None:
+def test_learning_again_with_the_corrected_truth_solves_it_again_at_once(tmp_path: Path, strong: Sandbox) -> None:
     with memory(tmp_path, lambda prompt: "no idea") as held:
         made = wheel(held, strong, Helper(NINETEEN, TWENTY_ONE))
         assert made.learn(primes(19)).state == "deposited"

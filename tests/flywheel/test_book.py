@@ -36,7 +36,7 @@ from .scripted import crates
 TASK = task_id("Add the two.", {"a": 2, "b": 3})
 DIGEST = "0" * 64
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-TRANSFERABLE = Parametric(parameters=(ParameterUse(name="a", use="used", tried=1),), baked_in=())
+TRANSFERABLE = Parametric(parameters=(ParameterUse(name="a", use="used", tried=1),), hard_coded=())
 
 
 def isolation(level: Level = Level.NAMESPACES) -> Isolation:
@@ -154,7 +154,7 @@ def test_one_that_is_no_better_is_kept_and_not_live(worse: Solution, better: Sol
 def unproven() -> list[Solution]:
     good = solution()
     failed = CheckRun(passed=False, reason="no", ending="exit", inputs_sha256=DIGEST, output_sha256=None)
-    other = [
+    other: list[dict[str, Any]] = [
         {"checks": (), "checks_expected": 0},
         {"checks": (), "checks_expected": 1},
         {"checks": (failed,), "checks_expected": 1},

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agentkv import FakeEngine
+from agentkv.engine.base import Cancellation
 from agentkv.errors import UsageError
-from agentkv.flywheel.gate import Compared, Gate, Judged, MarginGate, ProcedureTrial, is_right, margin, say
-from agentkv.flywheel.solvers import BestOfN
+from agentkv.flywheel.gate import Compared, Gate, Judged, MarginGate, ProcedureTrial, ask_directly, is_right, margin
+from agentkv.flywheel.solvers import Attempt, BestOfN
 from agentkv.flywheel.task import Calls, Case, Task, TextTruth, Truth
 from agentkv.sandbox.sandbox import Sandbox
 
@@ -36,8 +38,11 @@ class Script:
 class Scripted(BestOfN):
     """Takes the next reply for each attempt."""
 
-    def _ask(self, message, number, max_new, cancellation):  # type: ignore[no-untyped-def]
-        self.memory.engine._replies.next()
+    def _ask(self, message: str, number: int, max_new: int, cancellation: Cancellation | None) -> Attempt:
+        engine = self.memory.engine
+        assert isinstance(engine, FakeEngine)
+        assert isinstance(engine._replies, Script)
+        engine._replies.next()
         return super()._ask(message, 0, max_new, cancellation)
 
 
@@ -97,7 +102,7 @@ def a_sum(prompt: str, *, right: bool) -> str:
 def test_a_procedure_that_harms_is_measured_and_refused(tmp_path: Path) -> None:
     with memory(tmp_path, lambda prompt: a_sum(prompt, right="double" not in prompt)) as held:
         found = ProcedureTrial(held).try_text("adding", "double it first", SUMS)
-        assert (found.without, found.behind, found.n, found.keeps) == (3, 0, 3, False)
+        assert (found.without, found.with_text, found.n, found.keeps) == (3, 0, 3, False)
         assert "worse" in found.reason
         assert held.routing.find("adding") is None
 
@@ -177,10 +182,10 @@ def test_the_margin_is_the_least_of_the_answers_tokens(tmp_path: Path) -> None:
     assert margin(np.array([1.0, 4.0, 2.5], np.float32), 1) == 1.5
     assert margin(np.array([1.0, 4.0, 2.5], np.float32), 0) == -3.0
     with memory(tmp_path, lambda prompt: "1702") as held:
-        said = say(held, crates())
+        direct = ask_directly(held, crates())
         # The fake's logits lie in [0, 1) and the scripted token's 8 above.
-        assert 7 < said.margin < 9
-        assert (said.text, said.value, said.is_value) == ("1702", 1702, True)
+        assert 7 < direct.margin < 9
+        assert (direct.text, direct.value, direct.is_value) == ("1702", 1702, True)
 
 
 def test_it_needs_a_memory(strong: Sandbox, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_what_the_model_can_do_is_not_kept(tmp_path: Path, strong: Sandbox) -> N
 
 
 @pytest.mark.parametrize("sources", [(), (WRONG,), (WRONG, "def solve(:"), ("def solve(**_):\n    return 1702\n",)])
-def test_what_nobody_proves_is_not_kept_and_the_reason_is_told(
+def test_what_nobody_proves_is_not_kept_and_the_reason_is_reported(
     tmp_path: Path, strong: Sandbox, sources: tuple[str, ...]
 ) -> None:
     with memory(tmp_path, always("no idea")) as held:

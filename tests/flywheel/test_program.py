@@ -26,7 +26,7 @@ def found(sandbox: Sandbox, source: str, **parameters: Any) -> Any:
 def test_a_method_that_uses_each_parameter_is_transferable(box: Sandbox) -> None:
     report = found(box, "def solve(cars, kg):\n    return cars * kg * 1000 // 7\n", cars=12, kg=1250)
     assert [(p.name, p.use) for p in report.parameters] == [("cars", "used"), ("kg", "used")]
-    assert report.baked_in == ()
+    assert report.hard_coded == ()
     assert report.transferable
 
 
@@ -43,24 +43,24 @@ def test_a_method_that_uses_each_parameter_is_transferable(box: Sandbox) -> None
 )
 def test_a_constant_of_the_task_is_marked(body: str, value: Any, line: int, of: str, box: Sandbox) -> None:
     report = found(box, "def solve(cars):\n" + body, cars=12)
-    marked = report.baked_in[0]
+    marked = report.hard_coded[0]
     assert same(marked.value, value)
     assert (marked.line, marked.of) == (line, of)
     assert not report.transferable
 
 
-def test_what_stands_in_parameters_defaults_or_docstrings_is_not_baked_in(box: Sandbox) -> None:
+def test_what_stands_in_parameters_defaults_or_docstrings_is_not_hard_coded(box: Sandbox) -> None:
     source = '"""12 cars, 1250 kg."""\nPARAMETERS = {"cars": 12}\ndef solve(cars, kg=1250, *, more=3.5):\n'
     report = found(box, source + '    "48 m"\n    return cars * kg + more\n')
     assert [(p.name, p.use) for p in report.parameters] == [("kg", "used"), ("more", "used"), ("cars", "used")]
-    assert report.baked_in == ()
+    assert report.hard_coded == ()
     assert report.transferable
 
 
 def test_small_numbers_are_in_every_program(box: Sandbox) -> None:
     of = Task(id="t", prompt="Take 2 of 1 and 0, minus -1.", parameters={"n": 9})
     report = examine(box, Program(source="def solve(n):\n    return n * 2 + 1 - 0 + -1\n"), of)
-    assert report.baked_in == ()
+    assert report.hard_coded == ()
 
 
 def test_a_parameter_that_changes_nothing_is_ignored(box: Sandbox) -> None:
@@ -79,11 +79,11 @@ def test_without_parameters_nothing_can_be_transferred(box: Sandbox) -> None:
     report = found(box, "def solve():\n    return 5\n")
     assert not report.transferable
     assert report.reason == "it has no parameters"
-    assert [(b.value, b.of) for b in report.baked_in] == [(5, "answer")]
+    assert [(b.value, b.of) for b in report.hard_coded] == [(5, "answer")]
 
 
 @pytest.mark.parametrize("source", ["def solve(:", "(" * 5000, "-" * 200_000 + "1", "x = " + "[" * 150, "\x00"])
-def test_a_text_that_cannot_be_read_is_told_and_hurts_nobody(source: str, box: Sandbox) -> None:
+def test_a_text_that_cannot_be_read_is_reported_and_hurts_nobody(source: str, box: Sandbox) -> None:
     report = found(box, source)
     assert not report.transferable
     assert report.reason

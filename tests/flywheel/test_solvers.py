@@ -182,7 +182,7 @@ def test_a_program_comes_before_a_script_and_that_before_words() -> None:
 
 
 class Teacher:
-    """Answers as told, and keeps what it was asked."""
+    """Answers as set, and keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str], Any]] = []

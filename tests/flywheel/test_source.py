@@ -71,7 +71,7 @@ MARKED = {
     "indented alone": f"Like this:\n\n{indented(MULTIPLY, '    ')}\nThat is it.",
     "thought before": f"<think>\nMaybe:\n```python\n{OTHER}```\n</think>\n```python\n{MULTIPLY}```",
     "thought without a blank": f"<think>```python\n{OTHER}```</think>```python\n{MULTIPLY}```",
-    "thought begun by the template": f"Hm.\n```python\n{OTHER}```\nNo.\n</think>\n\n```python\n{MULTIPLY}```",
+    "thought opened by the template": f"Hm.\n```python\n{OTHER}```\nNo.\n</think>\n\n```python\n{MULTIPLY}```",
     "thought without an end": f"<think>\nI think:\n```python\n{MULTIPLY}```",
     "only thought": f"<think>\n```python\n{MULTIPLY}```\n</think>\nThere it is.",
     "thinking": f"<Thinking>\n```python\n{OTHER}```\n</Thinking>\n```python\n{MULTIPLY}```",
@@ -81,7 +81,7 @@ MARKED = {
     "then a broken one": f"```python\n{MULTIPLY}```\nor\n```python\ndef solve(crates, kg):\n    return crates *\n```",
     "then a method": f"```python\n{MULTIPLY}```\n```python\nclass A:\n    def solve(self):\n        return 1\n```",
     "no fence": f"Here is the program.\n\n{MULTIPLY}",
-    "no fence, prose behind": f"From what you say:\n\n{MULTIPLY}\nIt multiplies.\n\nBye!",
+    "no fence, prose after": f"From what you say:\n\n{MULTIPLY}\nIt multiplies.\n\nBye!",
     "no fence, prose like code": f"from the text I take this:\n{MULTIPLY}",
     "no fence, a stray end": f"{MULTIPLY}```\nDone.",
 }
@@ -138,8 +138,8 @@ def test_what_a_session_shows_is_no_part_of_its_program() -> None:
 @pytest.mark.parametrize("mark", ["<think>", "</think>", "<think>a</think>"])
 def test_a_mark_of_thought_within_a_program_is_text(mark: str) -> None:
     source = f"def solve(text):\n    return text.split({mark!r})\n"
-    for said in (f"```python\n{source}```", f"<think>So.</think>\n```python\n{source}```"):
-        found = candidate_in(said)
+    for reply in (f"```python\n{source}```", f"<think>So.</think>\n```python\n{source}```"):
+        found = candidate_in(reply)
         assert found is not None
         assert found.source == source
 
@@ -151,9 +151,9 @@ def test_what_holds_no_program_gives_none() -> None:
 
 def test_what_was_only_thought_comes_after_what_was_said() -> None:
     thought = f"<think>```python\n{OTHER}```\nThe answer: 5\n</think>\n"
-    said = candidate_in(f"{thought}The answer is: 6")
-    assert said is not None
-    assert said.source == "def solve(**given):\n    return 6\n"
+    program = candidate_in(f"{thought}The answer is: 6")
+    assert program is not None
+    assert program.source == "def solve(**given):\n    return 6\n"
     broken = candidate_in(f"{thought}\n```python\ndef solve(:\n```")
     assert broken is not None
     assert broken.source == OTHER

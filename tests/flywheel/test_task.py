@@ -130,7 +130,7 @@ def test_a_bad_line_is_named(bad: str | bytes, tmp_path: Path) -> None:
     assert f"{path}:3: " in str(caught.value)
 
 
-def test_no_file_and_no_regular_file_are_told(tmp_path: Path) -> None:
+def test_no_file_and_no_regular_file_are_reported(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(InvalidTask):
             read_tasks(path)

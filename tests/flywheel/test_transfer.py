@@ -271,11 +271,11 @@ def test_routing_is_among_solutions_that_can_transfer_and_ordinary_questions_are
         assert held.route(BOXES).pick in (None, "returns")
 
 
-def test_a_baked_in_solution_is_never_routed_to(tmp_path: Path, strong: Sandbox) -> None:
+def test_a_hard_coded_solution_is_never_routed_to(tmp_path: Path, strong: Sandbox) -> None:
     with memory(tmp_path, lambda prompt: PARAMETERS) as held:
         library = filled(held, strong, crates(), BAKED)
         assert only(library).solution.parametric is not None
-        assert [one.value for one in only(library).solution.parametric.baked_in] == [37]
+        assert [one.value for one in only(library).solution.parametric.hard_coded] == [37]
         decision, known = Transfer(library, strong).route(boxes())
         assert (decision.pick, known) == (None, None)
 
@@ -289,9 +289,9 @@ def test_scores_are_those_of_every_run_of_the_same_task_and_program(tmp_path: Pa
             (known,) = library.live()
             decision, _ = Transfer(library, strong).route(boxes())
             found.append((known.solution.solution_id, known.name, decision.scores))
-    (first, *told), (second, *again) = found
+    (first, *reported), (second, *again) = found
     assert first != second
-    assert told == again
+    assert reported == again
 
 
 def test_an_empty_library_routes_to_nothing(tmp_path: Path, box: Sandbox) -> None:

@@ -67,7 +67,7 @@ def test_it_stops_at_the_first_check_that_is_not_passed(strong: Sandbox) -> None
     assert found.proof.verdict is Verdict.FAILED
     assert [check.passed for check in found.proof.checks] == [True, False]
     assert found.proof.checks_expected == 3
-    assert "8" not in found.proof.reason  # the expected answer is told to nobody
+    assert "8" not in found.proof.reason  # the expected answer is shown to nobody
 
 
 def test_each_check_has_a_process_and_a_folder_of_its_own(strong: Sandbox) -> None:
@@ -243,7 +243,7 @@ class TestCallable(VerifierContract):
 
 def test_a_callable_s_yes_is_true_and_nothing_else() -> None:
     for yes in (1, "yes", object()):
-        questions = CallableVerifier(lambda *_, yes=yes: yes).questions(task(ByCallable(name="x")))  # type: ignore[misc]
+        questions = CallableVerifier(lambda *_, yes=yes: yes).questions(task(ByCallable(name="x")))
         assert questions[0].judge(5) is False
 
 

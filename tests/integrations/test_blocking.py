@@ -119,7 +119,7 @@ async def test_documents(corpus: Corpus) -> None:
 
 
 async def test_stores(memory: AgentMemory) -> None:
-    store, bytes_, cache = (kind(memory.store) for kind in (AgentKVStore, AgentKVByteStore, AgentKVCache))
+    store, bytes_, cache = AgentKVStore(memory.store), AgentKVByteStore(memory.store), AgentKVCache(memory.store)
     await store.aput(("users", "ada"), "cat", {"text": "The cat is called Byron."})
     assert [item.key for item in await store.asearch(("users",), query="cat")] == ["cat"]
     item: Any = await store.aget(("users", "ada"), "cat")

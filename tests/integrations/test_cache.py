@@ -84,7 +84,8 @@ def test_another_call_is_not_answered_by_it(tmp_path: Path, change: str) -> None
     other = AgentMemory(memory.store, engine, prefix="Be kind.") if change == "prefix" else memory
     chat = ChatAgentKV(memory=other, cache=AgentKVCache(memory.store), skill="north")
     decoded = engine.counters.decoded
-    chat.invoke("Which code?" if change == "question" else "The code?", **({"seed": 1} if change == "settings" else {}))
+    settings: dict[str, Any] = {"seed": 1} if change == "settings" else {}
+    chat.invoke("Which code?" if change == "question" else "The code?", **settings)
     assert engine.counters.decoded > decoded
 
 

@@ -1,4 +1,4 @@
-"""Calls checked behind the grammar; calls that have their result; answers that would be empty."""
+"""Calls checked after the grammar; calls that have their result; answers that would be empty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ToolStrategy
 from langchain_agentkv import ChatAgentKV
-from langchain_agentkv.repeats import key, repeats
+from langchain_agentkv.messages import key, repeats
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
@@ -104,7 +104,12 @@ def test_arguments_that_do_not_fit_are_noted_since_not_everybody_checks_them(tmp
 
 def test_what_was_written_in_the_models_place_is_not_given_back_to_it(tmp_path: Path, prompts: Prompts) -> None:
     call = GENERIC.text([ToolCall("sub", "{}")])
-    bound = talking(tmp_path, lambda prompt: prompts.append(prompt) or call).bind_tools([add])
+
+    def reply(prompt: str) -> str:
+        prompts.append(prompt)
+        return call
+
+    bound = talking(tmp_path, reply).bind_tools([add])
     with pytest.warns(AgentKVWarning, match="'sub'"):
         bad = bound.invoke("?")
     with pytest.warns(AgentKVWarning, match="'sub'"):
@@ -198,7 +203,7 @@ def test_an_agent_that_calls_again_is_asked_for_words(tmp_path: Path) -> None:
     assert (last.content, last.tool_calls) == ("Let me see.\n\nIt is 3.", [])
     assert last.usage_metadata["output_tokens"] > len("Let me see.\n\nIt is 3.")
     with pytest.warns(AgentKVWarning, match="again"):
-        streamed = list(agent.stream({"messages": [HumanMessage("1 + 2?")]}, stream_mode="messages"))
+        streamed: list[Any] = list(agent.stream({"messages": [HumanMessage("1 + 2?")]}, stream_mode="messages"))
     assert "".join(chunk.text for chunk, _ in streamed if chunk.type.startswith("AI")).endswith("It is 3.")
 
 
@@ -233,7 +238,7 @@ def test_the_last_message_of_an_agent_is_never_empty(tmp_path: Path, again: str)
     with pytest.warns(AgentKVWarning):
         state = create_agent(chat, [add]).invoke({"messages": [HumanMessage("1 + 2?")]})
     assert [message.type for message in state["messages"]] == ["human", "ai", "tool", "ai"]
-    assert state["messages"][-1].content == "[no answer in words; the last result was: 3]"
+    assert state["messages"][-1].content == "[no answer as text; the last result was: 3]"
     assert state["messages"][-1].response_metadata["agentkv"]["notes"]
 
 

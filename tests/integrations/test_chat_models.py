@@ -106,7 +106,7 @@ def test_sampling_is_passed_on(memory: AgentMemory) -> None:
 
 
 def test_system_messages_at_the_beginning_follow_the_prefix_and_roles_are_kept(
-    chat: ChatAgentKV, memory: AgentMemory
+    chat: ChatAgentKV, memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[Sequence[Message], str]] = []
     original = memory.stream
@@ -115,7 +115,7 @@ def test_system_messages_at_the_beginning_follow_the_prefix_and_roles_are_kept(
         heard.append((messages, settings["system"]))
         return original(messages, **settings)
 
-    memory.stream = listening  # type: ignore[method-assign]
+    monkeypatch.setattr(memory, "stream", listening)
     chat.invoke([SystemMessage("Be brief."), HumanMessage("Hello"), AIMessage("Hi."), HumanMessage("Of north?")])
     chat.invoke(
         [
@@ -275,14 +275,14 @@ def test_identifying_params_tell_models_and_settings_apart(chat: ChatAgentKV, me
 
 
 def test_a_copy_shares_the_memory_and_pickling_says_why_not(chat: ChatAgentKV, memory: AgentMemory) -> None:
-    held = RunnablePassthrough() | chat
+    held: Any = RunnablePassthrough() | chat
     copies = [
         copy.copy(chat),
         copy.deepcopy(chat),
         chat.model_copy(),
         chat.model_copy(deep=True, update={"max_new": 3}),
     ]
-    copies += [copy.deepcopy(held).last, copy.deepcopy({"model": [chat]})["model"][0]]  # type: ignore[list-item]
+    copies += [copy.deepcopy(held).last, copy.deepcopy({"model": [chat]})["model"][0]]
     assert all(isinstance(one, ChatAgentKV) and one is not chat and one.memory is memory for one in copies)
     assert copies[1].invoke("The code of north?").content == "7001"
     assert copies[3].invoke("count").content == "0 1"

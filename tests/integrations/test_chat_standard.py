@@ -60,10 +60,10 @@ class GoodModel(FakeEngine):
     """Says what a good model would, as far as the grammar that it was given asks for it."""
 
     def __init__(self) -> None:
-        super().__init__(replies=self._said, keeps_grammar=True)
+        super().__init__(replies=self._answer_to, keeps_grammar=True)
         self.grammar = ""
 
-    def _said(self, prompt: str) -> str:
+    def _answer_to(self, prompt: str) -> str:
         if "answer-root" in self.grammar:
             joke = {"setup": "Why do cats purr?", "punchline": "They boot."}
             return json.dumps(joke if "joke" in prompt.casefold() else {})

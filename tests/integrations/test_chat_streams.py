@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from langchain_agentkv import ChatAgentKV
@@ -88,7 +89,7 @@ def test_an_error_in_the_thread_is_raised_where_the_stream_is_read(chat: ChatAge
 
 
 def test_batch_and_threads_answer_each_their_own(chat: ChatAgentKV) -> None:
-    questions = ["The code of north?", "The code of south?"] * 4
+    questions: list[Any] = ["The code of north?", "The code of south?"] * 4
     alone = [chat.invoke(question) for question in questions]
     assert [timeless(answer) for answer in chat.batch(questions)] == [timeless(answer) for answer in alone]
     with ThreadPoolExecutor(2) as pool:
@@ -139,7 +140,7 @@ def test_the_event_loop_runs_on_while_the_engine_works(chat: ChatAgentKV, engine
 
 
 def test_two_streams_at_once_give_each_what_it_gives_alone(chat: ChatAgentKV, engine: SlowEngine) -> None:
-    questions = ["The code of north?", "The code of south?"]
+    questions: list[Any] = ["The code of north?", "The code of south?"]
     alone = [timeless(chat.invoke(question)) for question in questions]
     engine.step = 0.005
 

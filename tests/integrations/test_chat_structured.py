@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import pytest
 from langchain_agentkv import ChatAgentKV
 from langchain_core.exceptions import OutputParserException
+from langchain_core.messages import HumanMessage
 from pydantic import BaseModel, Field
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
@@ -30,17 +31,17 @@ class JokeDict(TypedDict):
 
 
 VALUE = {"setup": "Why?", "punchline": "Why é not."}
-SCHEMAS = {"pydantic": Joke, "typeddict": JokeDict, "json": Joke.model_json_schema()}
+SCHEMAS: dict[str, dict[str, Any] | type] = {"pydantic": Joke, "typeddict": JokeDict, "json": Joke.model_json_schema()}
 
 
 class Speaking(FakeEngine):
     says = ""
 
     def __init__(self) -> None:
-        super().__init__(replies=lambda prompt: self._said(prompt), keeps_grammar=True)
+        super().__init__(replies=lambda prompt: self._answer_to(prompt), keeps_grammar=True)
         self.heard, self.grammars = "", list[str]()
 
-    def _said(self, prompt: str) -> str:
+    def _answer_to(self, prompt: str) -> str:
         self.heard = prompt
         return self.says
 
@@ -59,7 +60,7 @@ def chat(tmp_path: Path, engine: Speaking) -> ChatAgentKV:
     return ChatAgentKV(memory=AgentMemory(tmp_path / "store", engine), skill=None, max_new=300, keep=False)
 
 
-def said(chat: ChatAgentKV, method: str, value: dict[str, Any]) -> str:
+def written(chat: ChatAgentKV, method: str, value: dict[str, Any]) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return chat.memory.call_form.text([ToolCall("Joke", text)]) if method == "function_calling" else text
 
@@ -67,7 +68,7 @@ def said(chat: ChatAgentKV, method: str, value: dict[str, Any]) -> str:
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
 @pytest.mark.parametrize("kind", ["pydantic", "json"])
 def test_answers_are_objects(chat: ChatAgentKV, engine: Speaking, method: Any, kind: str) -> None:
-    engine.says = said(chat, method, VALUE)
+    engine.says = written(chat, method, VALUE)
     structured = chat.with_structured_output(SCHEMAS[kind], method=method)
     expected = Joke(**VALUE) if kind == "pydantic" else VALUE
     assert structured.invoke("A joke.") == expected
@@ -82,12 +83,12 @@ def test_answers_are_objects(chat: ChatAgentKV, engine: Speaking, method: Any, k
 
 
 def test_a_typed_dict_gives_a_dict(chat: ChatAgentKV, engine: Speaking) -> None:
-    engine.says = said(chat, "json_schema", VALUE)
+    engine.says = written(chat, "json_schema", VALUE)
     assert chat.with_structured_output(JokeDict).invoke("A joke.") == VALUE
 
 
 def test_an_object_grows_while_it_is_streamed(chat: ChatAgentKV, engine: Speaking) -> None:
-    engine.says = said(chat, "json_schema", VALUE)
+    engine.says = written(chat, "json_schema", VALUE)
     seen = list(chat.with_structured_output(JokeDict).stream("A joke."))
     assert len(seen) > 3
     assert seen[-1] == VALUE
@@ -95,7 +96,7 @@ def test_an_object_grows_while_it_is_streamed(chat: ChatAgentKV, engine: Speakin
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
 def test_a_cut_answer_is_an_error_also_where_it_would_parse(chat: ChatAgentKV, engine: Speaking, method: Any) -> None:
-    engine.says = said(chat, method, {"setup": "a", "punchline": "b"}) + "  "
+    engine.says = written(chat, method, {"setup": "a", "punchline": "b"}) + "  "
     cut = len(engine.says) - (4 if method == "function_calling" else 1)
     structured = chat.with_structured_output(Joke, method=method, max_new=cut)
     with pytest.raises(OutputParserException, match="max_new"):
@@ -163,7 +164,7 @@ PAIR: dict[str, Any] = {
 def test_what_does_not_fit_the_schema_is_never_given_as_parsed(
     chat: ChatAgentKV, engine: Speaking, method: Any, schema: Any, value: dict[str, Any], reason: str | None
 ) -> None:
-    engine.says = said(chat, method, value).replace('"Joke"', '"Pair"' if schema is PAIR else '"PairDict"')
+    engine.says = written(chat, method, value).replace('"Joke"', '"Pair"' if schema is PAIR else '"PairDict"')
     structured = chat.with_structured_output(schema, method=method)
     raw: Any = chat.with_structured_output(schema, method=method, include_raw=True).invoke("?")
     if reason is None:
@@ -243,7 +244,7 @@ def test_a_format_that_nothing_checks_is_said(chat: ChatAgentKV, engine: Speakin
 def test_what_is_no_number_in_json_is_none(chat: ChatAgentKV, engine: Speaking, number: str) -> None:
     schema = {"title": "n", "type": "object", "properties": {"n": {"type": "number"}}}
     engine.says = f'{{"n": {number}}}'
-    with pytest.raises(OutputParserException, match=f"{number} is no JSON"):
+    with pytest.raises(OutputParserException, match=f"{number} is not JSON"):
         chat.with_structured_output(schema).invoke("?")
 
 
@@ -255,15 +256,15 @@ def test_an_answer_without_the_call_is_an_error(chat: ChatAgentKV, engine: Speak
 
 
 def test_a_cut_answer_says_how_many_tokens_it_had(chat: ChatAgentKV, engine: Speaking) -> None:
-    engine.says = said(chat, "json_schema", VALUE)
+    engine.says = written(chat, "json_schema", VALUE)
     with pytest.raises(OutputParserException, match="cut at 7 tokens before it was whole: raise max_new"):
         chat.with_structured_output(Joke, max_new=7).invoke("A joke.")
 
 
 def test_what_the_grammar_cannot_hold_to_is_said_once(chat: ChatAgentKV, engine: Speaking) -> None:
-    with pytest.warns(AgentKVWarning, match="'Pair' cannot hold an answer to format, maximum, uniqueItems") as told:
+    with pytest.warns(AgentKVWarning, match="'Pair' cannot hold an answer to format, maximum, uniqueItems") as warned:
         structured = chat.with_structured_output(PAIR)
-    assert len(told) == 1
+    assert len(warned) == 1
     engine.says = '{"a": 1}'
     assert structured.invoke("?") == {"a": 1}  # and no warning: it would be an error here
     chat.with_structured_output(PAIR, method="json_mode")
@@ -281,12 +282,12 @@ def test_a_schema_that_is_none_or_refers_elsewhere_is_refused_without_a_look_at_
 
 
 def test_settings_pass_and_what_makes_no_sense_is_refused(chat: ChatAgentKV, engine: Speaking) -> None:
-    engine.says = said(chat, "json_schema", VALUE)
+    engine.says = written(chat, "json_schema", VALUE)
     with pytest.raises(UsageError, match="did you mean temperature"):
         chat.with_structured_output(Joke, temprature=1).invoke("A joke.")
     with pytest.raises(UsageError, match="is none of json_schema"):
         chat.with_structured_output(Joke, method="xml")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="is no schema"):
+    with pytest.raises(UsageError, match="is not a schema"):
         chat.with_structured_output(7)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="response_format"):
         chat.invoke("A joke.", response_format={"type": "yaml"})
@@ -295,9 +296,9 @@ def test_settings_pass_and_what_makes_no_sense_is_refused(chat: ChatAgentKV, eng
 def test_tools_and_an_answer_in_json(chat: ChatAgentKV, engine: Speaking) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "joke", "schema": Joke.model_json_schema()}}
     bound = chat.bind_tools([Joke], response_format=form)
-    engine.says = said(chat, "json_schema", VALUE)
+    engine.says = written(chat, "json_schema", VALUE)
     assert json.loads(bound.invoke("A joke.").text) == VALUE
-    engine.says = said(chat, "function_calling", VALUE)
+    engine.says = written(chat, "function_calling", VALUE)
     assert bound.invoke("A joke.").tool_calls[0]["args"] == VALUE
     assert "root ::= answer-root | " in engine.grammars[-1]
 
@@ -305,8 +306,8 @@ def test_tools_and_an_answer_in_json(chat: ChatAgentKV, engine: Speaking) -> Non
 def test_an_agent_answers_in_the_form_that_it_was_given(chat: ChatAgentKV, engine: Speaking) -> None:
     from langchain.agents import create_agent
 
-    engine.says = said(chat, "json_schema", VALUE)
-    state = create_agent(chat, [], response_format=Joke).invoke({"messages": [("user", "A joke.")]})
+    engine.says = written(chat, "json_schema", VALUE)
+    state = create_agent(chat, [], response_format=Joke).invoke({"messages": [HumanMessage("A joke.")]})
     assert state["structured_response"] == Joke(**VALUE)
 
 
@@ -316,10 +317,10 @@ def test_an_agent_whose_answer_does_not_fit_says_so(chat: ChatAgentKV, engine: S
 
     agent = create_agent(chat, [], response_format=PAIR)
     engine.says = '{"a": 10}'
-    assert agent.invoke({"messages": [("user", "?")]})["structured_response"] == {"a": 10}
+    assert agent.invoke({"messages": [HumanMessage("?")]})["structured_response"] == {"a": 10}
     engine.says = '{"a": 123}'
     with pytest.warns(AgentKVWarning, match=r"does not fit the schema, at \$\.a: 123 is greater"):
-        state = agent.invoke({"messages": [("user", "?")]})
+        state = agent.invoke({"messages": [HumanMessage("?")]})
     (note,) = state["messages"][-1].response_metadata["agentkv"]["notes"]
     assert note.endswith("123 is greater than the maximum of 10")
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nonsense"}}}

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain_agentkv import ChatAgentKV
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import Runnable
 from langchain_core.tools import tool
 
 from agentkv import AgentMemory
@@ -37,11 +38,11 @@ class Scripted(SlowEngine):
     says = ""
 
     def __init__(self) -> None:
-        super().__init__(replies=lambda prompt: self._said(prompt), keeps_grammar=True)
+        super().__init__(replies=lambda prompt: self._answer_to(prompt), keeps_grammar=True)
         self.grammars: list[str] = []
         self.heard = ""
 
-    def _said(self, prompt: str) -> str:
+    def _answer_to(self, prompt: str) -> str:
         if prompt.startswith("system\n"):  # and not the ids of a self-test
             self.heard = prompt
         return self.says
@@ -71,7 +72,13 @@ def written(memory: AgentMemory, *calls: ToolCall) -> str:
     return memory.call_form.text(calls)
 
 
-def told(message: AIMessage) -> dict[str, Any]:
+def streamed(bound: Runnable[Any, AIMessage], **settings: Any) -> list[AIMessageChunk]:
+    chunks = list(bound.stream("?", **settings))
+    assert all(isinstance(chunk, AIMessageChunk) for chunk in chunks)
+    return cast(list[AIMessageChunk], chunks)
+
+
+def contents(message: AIMessage) -> dict[str, Any]:
     return {**timeless(message), "calls": message.tool_calls, "invalid": message.invalid_tool_calls}
 
 
@@ -106,15 +113,15 @@ def test_a_stream_sums_to_the_invoked_answer(
     bound = chat.bind_tools([add, mul])
     expected = bound.invoke("?")
     assert len(expected.tool_calls) == len(calls)
-    chunks = list(bound.stream("?"))
+    chunks = streamed(bound)
     pieces = [piece for chunk in chunks for piece in chunk.tool_call_chunks]
     assert [piece["index"] for piece in pieces] == list(range(len(calls)))
     assert all(piece["name"] and piece["id"] and piece["args"] for piece in pieces)
 
     async def collect() -> AIMessageChunk:
-        return added([chunk async for chunk in bound.astream("?")])
+        return added([chunk async for chunk in bound.astream("?") if isinstance(chunk, AIMessageChunk)])
 
-    assert told(added(chunks)) == told(asyncio.run(collect())) == told(expected)
+    assert contents(added(chunks)) == contents(asyncio.run(collect())) == contents(expected)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 6, 11])
@@ -130,8 +137,8 @@ def test_a_call_that_was_cut_is_never_a_valid_one(
         assert answer.response_metadata["finish_reason"] == "length"
         is_marked = n >= len("<tool_call>")
         assert [call["args"] for call in answer.invalid_tool_calls] == ([engine.says[:n]] if is_marked else [])
-        streamed = added(list(bound.stream("?", max_new=n)))
-        assert (streamed.tool_calls, streamed.invalid_tool_calls) == ([], answer.invalid_tool_calls)
+        cut_short = added(streamed(bound, max_new=n))
+        assert (cut_short.tool_calls, cut_short.invalid_tool_calls) == ([], answer.invalid_tool_calls)
     whole = bound.invoke("?", max_new=length)
     assert (len(whole.tool_calls), whole.response_metadata["finish_reason"]) == (1, "length")
 
@@ -159,7 +166,7 @@ def test_a_call_as_bare_json_is_a_call_and_is_read_again_in_the_form(
     assert [(call["name"], call["args"]) for call in answer.tool_calls] == [("add", {"a": 1})] * says.count("add")
     assert (answer.content, answer.invalid_tool_calls) == ("", [])
     assert answer.response_metadata["finish_reason"] == "tool_calls"
-    assert told(added(list(bound.stream("?")))) == told(answer)
+    assert contents(added(streamed(bound))) == contents(answer)
     engine.says = "1."
     results = [ToolMessage("1", tool_call_id=call["id"]) for call in answer.tool_calls]
     assert bound.invoke([HumanMessage("?"), answer, *results]).content == "1."
@@ -182,7 +189,7 @@ def test_json_that_is_no_bare_call_stays_text(
     engine.says = says
     bound = chat.bind_tools([add], **settings)
     assert (bound.invoke("?").content, bound.invoke("?").tool_calls) == (says, [])
-    assert added(list(bound.stream("?"))).content == says
+    assert added(streamed(bound)).content == says
 
 
 def test_a_bare_call_that_was_cut_is_never_a_valid_one(chat: ChatAgentKV, engine: Scripted) -> None:
@@ -251,8 +258,8 @@ def test_no_calls_are_read_where_none_may_be_made(chat: ChatAgentKV, memory: Age
         ([add], {"tool_choice": "ad"}, "did you mean add"),
         ([add], {"tool_choice": {"type": "nonsense"}}, "'nonsense'"),
         ([], {"tool_choice": "any"}, "needs tools"),
-        ([7], {}, "7 is no tool"),
-        ([{"type": "function", "function": {}}], {}, "is no tool"),
+        ([7], {}, "7 is not a tool"),
+        ([{"type": "function", "function": {}}], {}, "is not a tool"),
         ([add], {"temprature": 1}, "did you mean temperature"),
         ([add, {"title": "add", "description": "Another.", "type": "object", "properties": {}}], {}, "two tools"),
     ],

@@ -17,7 +17,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ModelRequest
 from langchain_agentkv import ChatAgentKV, SkillMemoryMiddleware
-from langchain_agentkv.manuals import manual_text, with_manual
+from langchain_agentkv.middleware import manual_text, with_manual
 from langchain_core.caches import InMemoryCache
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -25,8 +25,7 @@ from langchain_core.outputs import ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.errors import UsageError
-from agentkv.io.shared import NotPicklable
+from agentkv.errors import NotPicklable, UsageError
 from agentkv.notices import AgentKVWarning
 from agentkv.router.base import Classification
 
@@ -50,7 +49,7 @@ class Echo:
 
 
 class Remote(GenericFakeChatModel):
-    """A chat model of somebody else's: says what it is told to, remembers what it was sent."""
+    """A chat model of somebody else's: says what it is set to, remembers what it was sent."""
 
     messages: Iterator[AIMessage | str]
     seen: list[list[BaseMessage]]
@@ -97,7 +96,7 @@ def memory(tmp_path: Path, router: Echo) -> AgentMemory:
     return memory
 
 
-def asked(text: str) -> dict[str, Any]:
+def asked(text: str) -> Any:
     return {"messages": [HumanMessage(text)]}
 
 
@@ -259,16 +258,16 @@ async def test_agents_at_once_get_each_their_own_skill(memory: AgentMemory) -> N
 async def test_the_decision_is_streamed_with_the_state(memory: AgentMemory) -> None:
     agent = create_agent(ChatAgentKV(memory=memory), middleware=[SkillMemoryMiddleware(memory=memory)])
     updates = [update async for update in agent.astream(asked("The code of north?"), stream_mode="updates")]
-    told = [
+    labels = [
         part["agentkv_decision"]["pick"]
         for update in updates
         for part in update.values()
         if part and "agentkv_decision" in part
     ]
-    assert told == ["north"]
+    assert labels == ["north"]
 
 
-def records(streamed: Iterator[tuple[Any, Any]]) -> list[dict[str, Any]]:
+def records(streamed: Iterator[Any]) -> list[dict[str, Any]]:
     """The records in the messages of a stream, which come with the last piece of each."""
     found = (message.response_metadata.get("agentkv") for message, _ in streamed)
     return [record for record in found if record is not None]

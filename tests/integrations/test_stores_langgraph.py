@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from langchain_agentkv import AgentKVStore
 from langchain_agentkv.items import decode_namespace, encode_namespace
 from langgraph.store.base import (
     GetOp,
+    IndexConfig,
     InvalidNamespaceError,
     Item,
     ListNamespacesOp,
@@ -224,7 +226,7 @@ def test_bad_requests_have_a_typed_error(store: AgentKVStore) -> None:
 
 # --- search ---------------------------------------------------------------------------------------
 
-NOTES = {
+NOTES: dict[str, dict[str, Any]] = {
     "tea": {"text": "Ada drinks her tea without milk, every morning."},
     "cat": {"text": "The cat is called Byron; it sleeps on the engine."},
     "trip": {"text": "In May she travels to Turin, by train.", "tags": ["Café", "train"]},
@@ -287,7 +289,7 @@ def test_what_was_replaced_or_deleted_is_not_found(notes: AgentKVStore) -> None:
     assert [item.score for item in found] == [None] * 3
 
 
-def embed(texts: list[str]) -> list[list[float]]:
+def embed(texts: Sequence[str]) -> list[list[float]]:
     return [[float(text.count(letter)) for letter in "abc"] for text in texts]
 
 
@@ -301,7 +303,7 @@ def test_an_embedding_ranks_as_in_the_in_memory_store(tmp_path: Path, is_async: 
 
     index: Any = {"dims": 3, "embed": aembed if is_async else embed, "fields": ["text", "more[*]"]}
     ours = AgentKVStore(tmp_path / "store", index=index, hybrid=hybrid)
-    theirs = InMemoryStore(index={**index, "embed": embed})
+    theirs = InMemoryStore(index=cast(IndexConfig, {**index, "embed": embed}))
     ops: list[Op] = [
         PutOp(("n",), "1", {"text": "aab"}),
         PutOp(("n",), "2", {"text": "abbb", "more": ["c", "ccca"]}),
@@ -341,7 +343,7 @@ ASKED = {
 }
 
 
-def embed_known(texts: list[str]) -> list[list[float]]:
+def embed_known(texts: Sequence[str]) -> list[list[float]]:
     return [dict([*MEMORIES.values(), *ASKED.items()]).get(text, [-1.0, 0.0]) for text in texts]
 
 
@@ -376,8 +378,10 @@ def test_the_score_is_of_the_fused_order(memories: AgentKVStore) -> None:
         scores = [score for _, score in found(memories, asked)]
         assert scores == sorted(scores, key=lambda score: -(score or 0))
         assert all(score is not None and 0 < score <= 1 for score in scores)
-    assert found(memories, "Byron")[0] == ("cat", pytest.approx(1))
-    assert found(memories, "Diet?")[0] == ("food", pytest.approx(0.5))
+    for query, first, best in (("Byron", "cat", 1.0), ("Diet?", "food", 0.5)):
+        key, score = found(memories, query)[0]
+        assert key == first
+        assert score == pytest.approx(best)
 
 
 def test_what_has_no_vector_is_found_by_its_words_and_what_has_neither_is_last(
@@ -412,14 +416,14 @@ def test_ranks_are_among_what_is_searched(memories: AgentKVStore) -> None:
 
 
 def test_an_embedding_of_other_dims_is_refused_and_keeps_nothing(tmp_path: Path) -> None:
-    store = AgentKVStore(tmp_path / "store", index={"dims": 4, "embed": embed})
+    store = AgentKVStore(tmp_path / "store", index=IndexConfig(dims=4, embed=embed))
     with pytest.raises(UsageError, match="dims = 4"):
         store.put(("a",), "k", {"text": "a"})
     assert AgentKVStore(tmp_path / "store").get(("a",), "k") is None
 
 
 def test_a_store_written_without_an_embedding_can_be_opened_with_one(notes: AgentKVStore, tmp_path: Path) -> None:
-    again = AgentKVStore(tmp_path / "store", index={"dims": 3, "embed": embed})
+    again = AgentKVStore(tmp_path / "store", index=IndexConfig(dims=3, embed=embed))
     assert [item.score for item in again.search(("users", "ada"), query="abc")] == [None] * len(NOTES)
     assert notes.search(("users", "ada"), query="cat")[0].key == "cat"
 

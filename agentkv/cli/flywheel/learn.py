@@ -203,5 +203,5 @@ def _show(rows: list[dict[str, Any]], run: Run, as_json: bool) -> None:
 def _transfers(row: dict[str, Any]) -> str:
     if row["transferable"] is None:
         return ""
-    baked = ", ".join(str(one["value"]) for one in row["baked_in"])
-    return "yes" if row["transferable"] else f"no: {baked} baked in" if baked else "no"
+    constants = ", ".join(str(one["value"]) for one in row["baked_in"])
+    return "yes" if row["transferable"] else f"no: {constants} hard-coded" if constants else "no"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from agentkv.cli.output import print_json, say
@@ -44,6 +43,6 @@ def try_procedure(
         found = trial.try_text(path.stem, text, tasks, cancellation=cancellation)
         run.verdict("kept", found.keeps, found.reason)
     if as_json:
-        print_json({"run": run.id, "name": path.stem, "kept": found.keeps, "reason": found.reason, **asdict(found)})
+        print_json({"run": run.id, "name": path.stem, "kept": found.keeps, "reason": found.reason, **found.plain()})
     else:
         say(f"{path.stem}: {'kept' if found.keeps else 'not kept'}: {found.reason}")

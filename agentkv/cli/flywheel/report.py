@@ -63,8 +63,8 @@ def _row(kept: Kept, solution: Solution | None, history: list[dict[str, Any]]) -
         return row
     proof, parametric = solution.proof, solution.parametric
     isolation = "" if proof.isolation is None else f", {proof.isolation.level}"
-    baked = [] if parametric is None else [one.model_dump() for one in parametric.baked_in]
-    why = f"no: {', '.join(str(one['value']) for one in baked)} baked in" if baked else "no"
+    constants = [] if parametric is None else [one.model_dump() for one in parametric.hard_coded]
+    why = f"no: {', '.join(str(one['value']) for one in constants)} hard-coded" if constants else "no"
     return row | {
         "solution": solution.solution_id,
         "answer": solution.answer,
@@ -72,5 +72,5 @@ def _row(kept: Kept, solution: Solution | None, history: list[dict[str, Any]]) -
         "tokens": solution.provenance.tokens,
         "proof": f"{proof.verdict}: {proof.checks_run} of {proof.checks_expected} checks{isolation}",
         "transfers": "yes" if parametric is not None and parametric.transferable else why,
-        "baked_in": baked,
+        "baked_in": constants,
     }

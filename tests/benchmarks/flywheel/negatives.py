@@ -2,8 +2,8 @@
 
 1. Tasks that the model solves by itself: the gate deposits nothing, and gives the reason. 2. A procedure that harms: a
 text that prescribes a worse method for sums that the model can do; it is measured and refused. 3. A solution with the
-task's numbers baked in: it is verified and answers its own task, is marked, and is never routed to. 4. A solution that
-only restates its answer: the same.
+task's numbers hard-coded: it is verified and answers its own task, is marked, and is never routed to. 4. A solution
+that only restates its answer: the same.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _baked(memory: AgentMemory, sandbox: Sandbox, name: str, source: str) -> dic
         "verdict": found.proof.verdict.value,
         "live": known is not None,
         "transferable": parametric.transferable,
-        "baked_in": [one.model_dump() for one in parametric.baked_in],
+        "baked_in": [one.model_dump() for one in parametric.hard_coded],
         "ignored": [use.name for use in parametric.parameters if use.use == "ignored"],
         "routed_to": known is not None and source_ is not None and source_.name == known.name,
         "candidates": len(decision.scores) - 1,
@@ -150,9 +150,9 @@ def check(result: dict[str, Any]) -> None:
         raise GuaranteeViolated("a procedure that does not help was kept")
     for row in result["baked"]:
         if row["id"] != "a-method" and (row["transferable"] or row["routed_to"]):
-            raise GuaranteeViolated(f"{row['id']} has its task baked in and can be transferred")
+            raise GuaranteeViolated(f"{row['id']} has its task hard-coded and can be transferred")
         if row["id"] == "a-method" and not row["transferable"]:
-            raise GuaranteeViolated("a method with nothing baked in is marked as one that cannot transfer")
+            raise GuaranteeViolated("a method with nothing hard-coded is marked as one that cannot transfer")
     deposited = [row["id"] for row in result["easy"] if row["state"] == "deposited" and "first try" in row["reason"]]
     if deposited:
         raise GuaranteeViolated(f"{deposited} was deposited although the model solves it at the first try")

@@ -83,5 +83,5 @@ def negatives(results: Sequence[Result]) -> str:
         rows.append([one.model, "a harmful procedure", "kept" if tried["kept"] else "not kept", tried["reason"]])
         for row in one.data["baked"]:
             state = f"{row['verdict']}, {'can' if row['transferable'] else 'cannot'} transfer"
-            rows.append([one.model, f"a solution: {row['id']}", state, ", ".join(marks(row)) or "nothing baked in"])
+            rows.append([one.model, f"a solution: {row['id']}", state, ", ".join(marks(row)) or "nothing hard-coded"])
     return markdown(("model", "what was tried", "what became of it", "why"), rows)
