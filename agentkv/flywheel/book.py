@@ -49,7 +49,7 @@ _WAIT_S = 30.0
 
 
 class Event(Record):
-    """What happened to a solution. ``not better``: it was deposited, and the live one stayed."""
+    """What happened to a solution. ``not better``: it was deposited, and the live one stayed live."""
 
     solution_id: Sha256
     event: Literal["live", "superseded", "not better", "retired"]
@@ -67,7 +67,7 @@ class Standing(Record):
 
 @dataclass(frozen=True)
 class Deposited:
-    """What a deposit did. ``live`` is False where the solution that was live is at least as good."""
+    """What a deposit did. ``live`` is False where the current live solution is at least as good."""
 
     solution_id: str
     live: bool
@@ -113,7 +113,7 @@ class SolutionBook:
         return self._solutions.read(solution_id)
 
     def all_live(self) -> Iterator[Solution]:
-        """Every live solution, by task: what may be routed to. A damaged one is passed over with a warning."""
+        """Every live solution, by task: the candidates for routing. A corrupt one is skipped with a warning."""
         for standing in self._standings.all(passed_over):
             try:
                 solution = None if standing.live is None else self._solutions.read(standing.live)
@@ -128,10 +128,10 @@ class SolutionBook:
     def deposit(self, solution: Solution) -> Deposited:
         """Keep a verified solution; it becomes live unless the live one is at least as good by the same check.
 
-        Better is: transferable over not, then more checks passed, then the higher isolation, then the shorter text.
-        A live one that was proven by another check (a callable counts as another each time) is not compared: what is
-        asked now decides, and the new one takes its place. Raises NotProven, with nothing stored, if its proof is not
-        that of a verified solution; StoreFull.
+        Better means: transferable, then more checks passed, then higher isolation, then shorter text. A live one that
+        was proven by another check (a callable counts as another each time) is not compared but replaced: the current
+        check decides. Raises NotProven, with nothing stored, if its proof is not that of a verified solution;
+        StoreFull.
         """
         self._check_proof(solution)
         identity = solution.solution_id
@@ -157,7 +157,10 @@ class SolutionBook:
         return Deposited(identity, better, superseded, reason)
 
     def retire(self, task_id: str, reason: str, *, only: str | None = None) -> bool:
-        """Make the live solution history. ``only``: if it still is that one; whether it was. Raises UnknownTask."""
+        """Retire the live solution into the history; with ``only``, if it is that one. Returns whether it was.
+
+        Raises UnknownTask.
+        """
         with self._changing():
             standing = self._standings.read(task_id)
             if standing is None or standing.live is None:
@@ -169,12 +172,11 @@ class SolutionBook:
         return True
 
     def recheck(self, task_id: str, check: Callable[[Solution], Verification], *, own: bool = True) -> Verification:
-        """Check the live solution again with ``check``; one that fails, or whose answer is another now, is retired.
+        """Check the live solution again with ``check``; one that fails, or gives another answer now, is retired.
 
-        ``own``: it is the check that it was proven by; where that is found to be vacuous nothing is proven any more,
-        while another one that is vacuous says nothing of the solution. A timeout or a fault of the verifier retires
-        nothing: it says more of this machine than of the solution. The answer is not verified then either, as the
-        verdict says. Raises UnknownTask.
+        ``own``: it is the check that it was proven by. If that is found to be vacuous, the solution is retired too;
+        another vacuous check says nothing about it. A timeout or an error of the verifier retires nothing, since it
+        says more about this machine than about the solution; the verdict is then not "verified". Raises UnknownTask.
         """
         solution = self.live(task_id)
         if solution is None:
@@ -238,7 +240,7 @@ class SolutionBook:
 
 
 def _same_check(one: Proof, other: Proof) -> bool:
-    """Whether both are proofs by one check; never where that is a callable, of which only the name is known."""
+    """Whether both were proven by the same check; never for a callable, of which only the name is known."""
     return one.check_sha256 is not None and one.check_sha256 == other.check_sha256 and one.check != "callable"
 
 
@@ -302,7 +304,7 @@ class KeptTasks:
         )
 
     def keep(self, kept: Kept) -> None:
-        """Keep a task, in place of the same task with other parameters or another check. Raises StoreFull."""
+        """Keep a task; it replaces the same task with other parameters or another check. Raises StoreFull."""
         self._files.write(kept.task.task_id, encode_record(TASK_MAGIC, kept))
 
     def find(self, task_id: str) -> Kept | None:
@@ -310,7 +312,7 @@ class KeptTasks:
         return self._files.read(task_id)
 
     def all(self) -> Iterator[Kept]:
-        """Every kept task, whether its solution is live or not. A damaged one is passed over with a warning."""
+        """Every kept task, whether its solution is live or not. A corrupt one is skipped with a warning."""
         yield from self._files.all(
             lambda error: warn(f"passed over: {error.message} `agentkv check` lists it; learning it again mends it.")
         )

@@ -46,11 +46,11 @@ Observe = Callable[[Attempt, Verification | None, Any], None]
 
 @dataclass(frozen=True)
 class Own:
-    """What the model made of a task by itself.
+    """The model's own attempts at a task.
 
-    ``agreeing`` of ``samples`` attempts gave ``answer`` (the commonest; the earliest of equals). ``first_right``: its
-    first attempt passed the check. ``tried`` can be gone on with by the same solver; ``proven`` is the first attempt
-    that was verified, with its verification.
+    ``agreeing`` of ``samples`` attempts gave ``answer`` (the most frequent; the earliest of equals). ``first_right``:
+    the first attempt passed the check. ``tried``: to continue from with the same solver; ``proven``: the first verified
+    attempt, with its verification.
     """
 
     answer: Any
@@ -79,7 +79,7 @@ class Judged:
 
 @dataclass
 class Gate:
-    """Asks ``solver`` (the local model's) for ``samples`` answers; all of them if the first does not settle it.
+    """Asks ``solver`` (the local model's) for up to ``samples`` answers, fewer if the first is verified.
 
     ``agreement``: the share of samples that has to agree for an answer to count as confident.
     """
@@ -98,7 +98,7 @@ class Gate:
         observe: Observe | None = None,
         cancellation: Cancellation | None = None,
     ) -> Own:
-        """The model's own answers; with ``settle`` it ends at the first that is verified."""
+        """The model's own answers; with ``settle`` it ends at the first verified one."""
         tried: list[Tried] = []
         answers: list[str] = []
         proven: tuple[Attempt, Verification] | None = None
@@ -145,7 +145,7 @@ class Gate:
         return Judged(True, reason, own)
 
     def run(self, task: Task, attempt: Attempt) -> tuple[Verification | None, bool, Any]:
-        """An attempt's verification, whether it answers, and its answer; also where nothing checks the task."""
+        """An attempt's verification, whether it gave an answer, and the answer; also where nothing checks the task."""
         if attempt.candidate is None:
             return None, False, None
         found = verify(task, attempt.candidate, self.sandbox, callables=self.callables)
@@ -227,9 +227,10 @@ class ProcedureTrial:
         description: str = "",
         cancellation: Cancellation | None = None,
     ) -> Compared:
-        """Compare, and leave the text under ``name`` only if it makes the model better.
+        """Compare, and keep the text under ``name`` only if it makes the model better.
 
-        Raises UsageError for no tasks, for one whose check is not a :class:`Truth`, and for a name that is taken.
+        Raises UsageError for no tasks, for one whose check is not a :class:`Truth` or :class:`TextTruth`, and for a
+        name that is taken.
         """
         if not tasks or not all(isinstance(task.check, Truth | TextTruth) for task in tasks):
             raise UsageError("a procedure is tried on tasks with a true answer, one at least")
@@ -263,7 +264,7 @@ class ProcedureTrial:
 
 
 def is_right(task: Task, text: str) -> bool:
-    """Whether an answer's text is the true one: as a value, or as a text where the check is of text."""
+    """Whether the text of an answer is the true one: compared as a value, or as a text where the check is of text."""
     verifier = verifier_of(task, {})
     assert verifier is not None
     try:
@@ -275,7 +276,7 @@ def is_right(task: Task, text: str) -> bool:
 
 @dataclass(frozen=True)
 class DirectAnswer:
-    """A direct answer: its text, the value in it (``is_value``: there is one), its margin in nats, its tokens."""
+    """A direct answer: its text, the value in it (if ``is_value``), its margin in nats, its number of tokens."""
 
     text: str
     value: Any
@@ -312,7 +313,7 @@ def ask_directly(memory: AgentMemory, task: Task, cancellation: Cancellation | N
 
 
 def margin(logits: Logits, token: int) -> float:
-    """By how many nats ``token`` is likelier than the best other token; below 0 if it is not."""
+    """By how many nats ``token`` is likelier than the best other token; negative if it is not."""
     others = np.delete(logits, token)
     return float(logits[token]) - float(others.max())
 

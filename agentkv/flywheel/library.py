@@ -83,7 +83,7 @@ def rewriting_question(prompt: str) -> str:
 def other_values(
     prompt: str, parameters: Mapping[str, Any], slots: Sequence[Slot], count: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The task with other values in place of those that it quotes, and those values; the same on every run."""
+    """The task with other values in place of those that it quotes, and those values; deterministic."""
     found: list[tuple[str, dict[str, Any]]] = []
     for number in range(count):
         draw = random.Random(f"{number} {prompt}")
@@ -172,15 +172,16 @@ class Known:
 
     @property
     def can_transfer(self) -> bool:
-        """Whether it is a program that was found to depend on its parameters and on nothing else of its task."""
+        """Whether it is a program that depends on its parameters and on nothing else of its task."""
         parametric = self.solution.parametric
         return isinstance(self.solution.candidate, Program) and parametric is not None and parametric.transferable
 
 
 def block_name(kept: Kept) -> str:
-    """``solution/<what its owner calls the task>-<digits of what it is>``: the model reads it when it routes.
+    """``solution/<the caller's id>-<digits of the task's identity>``. The model sees it when it routes.
 
-    Nothing of the solution is in it. A proof holds times, so its digits would differ from run to run, and scores too.
+    It has nothing of the solution, whose proof holds times: its digits, and so the routing scores, would differ from
+    run to run.
     """
     plain = re.sub(r"[^\w.-]+", "-", kept.task.id).strip("-")[:60] or "task"
     return f"{PREFIX}{plain}-{kept.task.task_id[:8]}"
@@ -205,7 +206,7 @@ class SolutionLibrary:
         self._slots: dict[str, list[Slot]] = {}
 
     def live(self) -> Iterator[Known]:
-        """Every live solution of which the task is kept, by the task's identity."""
+        """Every live solution whose task is kept, in the order of task identities."""
         for solution in self.book.all_live():
             kept = self._kept(solution)
             if kept is not None:
@@ -224,10 +225,9 @@ class SolutionLibrary:
     def keep(self, kept: Kept, solution: Solution, cancellation: Cancellation | None = None) -> Deposited:
         """Deposit a proven solution: the book's record, its task, its block.
 
-        Raises NotProven, also for a proof by another check than the task's; StoreFull.
-
-        A block that does not fit into the window, or is not exact on this model, is left out: the very task can still
-        be answered, but nothing is transferred.
+        A block that does not fit into the context window, or is not exact on this model, is left out: the same task can
+        still be answered, but nothing is transferred. Raises NotProven, also for a proof by another check than the
+        task's; StoreFull.
         """
         if (solution.task_id, solution.proof.check_sha256) != (kept.task.task_id, kept.task.check_sha256):
             reason = "its proof is that of another task or of another check than the one handed in"
@@ -247,14 +247,14 @@ class SolutionLibrary:
         return done
 
     def _retire_lost(self, solution: Solution) -> None:
-        """Retire a live solution whose task is not kept, as a crash leaves it: nobody can answer from or check it."""
+        """Retire a live solution whose task a crash has left unwritten: nobody can answer from it or check it."""
         lost = self.book.live(solution.task_id)
         if lost is not None and lost.solution_id != solution.solution_id:
             reason = "its task was not kept, so nobody could check it"
             self.book.retire(solution.task_id, reason, only=lost.solution_id)
 
     def block(self, known: Known, cancellation: Cancellation | None = None) -> str:
-        """The name of its block, which is read now where this model has none yet; else it costs a hash."""
+        """The name of its block; prefilled and stored now if this model has none yet, else it costs a hash."""
         text = block_text(known.kept.task, known.kept.parameters, known.solution)
         source = f"flywheel: task {known.kept.task.task_id}"
         self.memory.deposit_text(known.name, text, source=source, cancellation=cancellation)
@@ -264,7 +264,7 @@ class SolutionLibrary:
         return known.name
 
     def forget_block(self, name: str) -> None:
-        """Take the name away, of every model that has read it; the blocks go with the next collection."""
+        """Remove the name, for every model; the blocks go with the next garbage collection."""
         forget_block(self.memory.store, name)
 
     def route(self, question: str) -> tuple[Decision, Known | None]:
@@ -289,7 +289,7 @@ class SolutionLibrary:
 
 
 def retire(store: BlockStore, task_id: str, reason: str, book: SolutionBook | None = None) -> None:
-    """Make a task's live solution history and take its block's name away; no model is needed. Raises UnknownTask."""
+    """Retire a task's live solution and remove its block's name; without a model. Raises UnknownTask."""
     (book or SolutionBook(store.root)).retire(task_id, reason)
     kept = KeptTasks(store.root).find(task_id)
     if kept is not None:

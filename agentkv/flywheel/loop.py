@@ -36,7 +36,7 @@ State = Literal["known", "not lacking", "deposited", "not solved", "unchecked"]
 
 @dataclass(frozen=True)
 class Learned:
-    """What came of one task. ``tokens``: generated for it by all solvers; ``attempts``: of all solvers."""
+    """The result for one task. ``tokens`` and ``attempts``: of all solvers together."""
 
     task: Task
     state: State
@@ -65,7 +65,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer and where it comes from. ``by``: recurrence, transfer, the model itself, or nothing."""
+    """An answer and its source. ``by``: recurrence, transfer, the model itself, or nothing."""
 
     task: Task
     by: Literal["recurrence", "transfer", "own", "none"]
@@ -126,10 +126,10 @@ class Flywheel:
     ) -> Flywheel:
         """The flywheel in a memory's store, with its model as the first solver.
 
-        ``samples`` answers of its own are compared before anything is deposited (``agreement``: the share that has to
-        agree; ``margin``: instead one direct answer, confident from so many nats on); ``best_of`` programs of its own
-        in all, within ``budget`` generated tokens a task; then ``solvers`` in turn. ``policy``: the isolation that a
-        deposit needs.
+        ``samples``: own answers that are compared before anything is deposited; ``agreement``: the share that has to
+        agree. ``margin``: instead one direct answer, confident from this many nats. ``best_of``: own programs in all,
+        within ``budget`` generated tokens a task; then ``solvers`` in turn. ``policy``: the isolation that a deposit
+        needs.
         """
         policy, known = policy or Policy(), dict(callables or {})
         sandbox = Sandbox(policy=policy)
@@ -156,8 +156,8 @@ class Flywheel:
     def learn(self, task: Task, cancellation: Cancellation | None = None) -> Learned:
         """Solve a task and keep its solution, if the model lacks it. Raises what solvers and the store raise.
 
-        A task is known only if its live solution passes the check that is handed in. Where that cannot be run, it is
-        if the proof is of this very check.
+        A task is known if its live solution passes the check passed here, or, where that cannot be run, if the proof is
+        of this very check.
         """
         known = self._known(task)
         if known:
@@ -202,7 +202,7 @@ class Flywheel:
     def _proven(
         self, task: Task, judged: Judged, tally: _Tally, cancellation: Cancellation | None
     ) -> tuple[tuple[Attempt, Verification] | None, str]:
-        """The first attempt that is verified, of the gate's and the solvers'; else how the last one failed."""
+        """The first verified attempt, of the gate's and the solvers'; else how the last one failed."""
         if judged.own.proven is not None:
             return judged.own.proven, ""
         last = judged.own.tried[-1].reason if judged.own.tried else ""
@@ -268,7 +268,7 @@ class Flywheel:
         return learned
 
     def retire(self, task: Task | str, reason: str) -> None:
-        """Make a task's live solution history, by the task or its identity. Raises UnknownTask.
+        """Retire a task's live solution, by the task or its identity. Raises UnknownTask.
 
         It answers nothing from then on; the task can be learned again.
         """
@@ -277,9 +277,9 @@ class Flywheel:
     # --- solving ----------------------------------------------------------------------------------
 
     def solve(self, task: Task, *, own: bool = True, cancellation: Cancellation | None = None) -> Answered:
-        """Answer a task: recurrence, transfer, and with ``own`` the model by itself.
+        """Answer a task: by recurrence, else transfer, else (with ``own``) the model by itself.
 
-        Nothing that the task's own check refuses is given as an answer.
+        An answer that the task's own check refuses is never returned.
         """
         recalled = self.recurrence.recall(task, cancellation)
         if recalled is not None:
@@ -327,7 +327,7 @@ class Flywheel:
 
 
 def _refused(task: Task, made: Own) -> bool:
-    """Whether the task's check was put to every one of the model's own answers and none passed."""
+    """Whether the task's check was run on every one of the model's own answers and none passed."""
     failed = (Verdict.FAILED, Verdict.TIMEOUT)
     return task.check is not None and made.proven is None and all(one.verdict in failed for one in made.tried)
 

@@ -41,9 +41,9 @@ _AT_LIMIT = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call came to. ``answered``: ``value`` is an answer; else ``verdict`` and ``reason`` say why not.
+    """What one call gave: ``value`` if ``answered``, else ``verdict`` and ``reason``.
 
-    ``traceback``: what the program's process says of its error, for showing it to whoever repairs it; "" if nothing.
+    ``traceback``: of the program's error, as its own process reports it, for repair; "" if there is none.
     """
 
     answered: bool
@@ -104,7 +104,9 @@ def _read(run: Run, limits: Limits) -> tuple[bool, Any, Verdict, str, str]:
 
 @dataclass(frozen=True)
 class Look:
-    """What a program's text holds. ``error``: why it could not be read, else "". ``literals``: value and line."""
+    """What a program's text contains. ``error``: why it cannot be parsed, else "". ``literals``: pairs of value and
+    line.
+    """
 
     error: str
     has_solve: bool
@@ -132,7 +134,7 @@ _MAX_PARAMETERS = 32
 
 
 def examine(sandbox: Sandbox, program: Program, task: Task, limits: Limits | None = None) -> Parametric:
-    """Look at the program's text and run it with one parameter changed at a time, at most four times each.
+    """Parse the program and run it with one parameter changed at a time, at most four times for each.
 
     Raises IsolationTooLow, SandboxUnavailable.
     """

@@ -43,7 +43,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Mention:
-    """A stretch ``start`` to ``end`` of a text; ``number`` is its value where it is one."""
+    """The part ``start`` to ``end`` of a text; ``number``: its value if it is a number."""
 
     text: str
     start: int
@@ -78,7 +78,7 @@ class Mentions:
 
     @cached_property
     def words(self) -> list[Mention]:
-        """What stands between white space, without the punctuation around it."""
+        """The tokens between white space, without the punctuation around them."""
         return [mention for found in _TOKEN.finditer(self.text) if (mention := _stripped(found)) is not None]
 
     @cached_property
@@ -192,9 +192,9 @@ class Slot:
 
 
 def slots_of(prompt: str, parameters: Mapping[str, Any]) -> list[Slot]:
-    """How each parameter is quoted from ``prompt``; no mention is taken for two of them.
+    """How each parameter is quoted from ``prompt``; no mention is used for two of them.
 
-    In the order of the text, so that a model that fills them reads on as it writes; what is not quoted comes last.
+    In the order of the text, since a model fills them in that order more easily; those not quoted come last.
     """
     mentions = Mentions(prompt)
     used: list[Mention] = []
@@ -257,14 +257,14 @@ def _joint_type(value: Sequence[Any]) -> str:
 
 @dataclass(frozen=True)
 class Offer:
-    """A value that the text mentions: its JSON text and where it stands."""
+    """A value that the text mentions: its JSON text and its mentions."""
 
     json: str
     where: tuple[Mention, ...]
 
 
 def offers(slot: Slot, text: Mentions) -> list[Offer]:
-    """The values that ``text`` mentions for a slot, in its order; none where it has to be bound by type."""
+    """The values that ``text`` mentions for a slot, in its order; none where it is bound by type."""
     if slot.kind == "number":
         whole = slot.type == "int"
         return [Offer(m.number_json, (m,)) for m in text.numbers if m.is_integer or not whole]
@@ -294,14 +294,14 @@ def can_be_filled(slots: Sequence[Slot], text: Mentions) -> bool:
 
 
 class _Matching:
-    """Whether the slots from one on can be given mentions that are not used yet."""
+    """Whether the slots from an index on can be filled with mentions that are not used yet."""
 
     def __init__(self, offered: Sequence[Sequence[Offer]]) -> None:
         self._offered = offered
         self._known: dict[tuple[int, frozenset[Mention]], bool] = {}
 
     def possible(self, index: int, used: frozenset[Mention]) -> bool:
-        """Slots without offers ask for nothing. Beyond so many states, it says yes."""
+        """Slots without offers need no mention. True once there are more than ``_MAX_STATES`` states."""
         if index == len(self._offered):
             return True
         found = self._known.get((index, used))
@@ -330,7 +330,7 @@ def grammar(slots: Sequence[Slot], text: str, *, quote: bool = True) -> str:
 
 
 def _apart(slots: Sequence[Slot], offered: Sequence[Sequence[Offer]]) -> list[Sequence[Offer]]:
-    """A list's items are offered to no other parameter, as long as that parameter has other offers."""
+    """The offers, without a list's items in those of other parameters, as long as these have others."""
     items = {
         mention
         for slot, given in zip(slots, offered, strict=True)
@@ -424,7 +424,7 @@ def _gbnf(rules: Mapping[str, str]) -> str:
 def substituted(prompt: str, slots: Sequence[Slot], text: str) -> dict[str, Any] | None:
     """The quoted parameters by position: the n-th mention of a kind in ``prompt`` is the n-th of it in ``text``.
 
-    No model is asked. None where the two texts do not mention equally much, or a parameter is not quoted.
+    No model is used. None where the two texts do not mention equally much, or a parameter is not quoted.
     """
     before, after = Mentions(prompt), Mentions(text)
     found: dict[str, Any] = {}

@@ -66,10 +66,11 @@ Candidate = Annotated[Program | Text, Field(discriminator="kind")]
 
 
 class Verdict(StrEnum):
-    """What is known of a candidate. Only ``verified`` is good: every check passed, at the isolation asked for.
+    """What is known of a candidate. Only ``verified`` is good: every check passed, at the isolation that the policy
+    asks for.
 
-    ``failed``: a check was not passed. ``timeout``: a limit on time ended it. ``unverified``: nothing was checked, or
-    not well enough kept apart. ``vacuous``: it passed, and so does a stub. ``error``: the verifier itself failed.
+    ``failed``: a check did not pass. ``timeout``: a time limit ended it. ``unverified``: nothing was checked, or the
+    isolation was too low. ``vacuous``: it passed, and so does a stub. ``error``: the verifier itself failed.
     """
 
     VERIFIED = "verified"
@@ -93,11 +94,11 @@ class CheckRun(Record):
 
 
 class Proof(Record):
-    """The record of one verification; all of it is the parent's word, none of it the candidate's.
+    """The record of one verification, written by the parent process alone.
 
-    ``inputs_sha256``: over the parameters of every check made; ``output_sha256``: over every answer. ``date``: UTC,
-    ISO 8601. ``task_id`` and ``check_sha256`` name the task and the check that it is a proof for, and for no other;
-    None in records of versions that did not name them, which prove nothing of any check but by running it again.
+    ``inputs_sha256``: over the parameters of every check made; ``output_sha256``: over every answer. ``date``: UTC, ISO
+    8601. ``task_id`` and ``check_sha256`` name the task and the check that were used; records of older versions have
+    None there, and prove no check until it is run again.
     """
 
     verdict: Verdict
@@ -117,7 +118,9 @@ class Proof(Record):
 
     @model_serializer(mode="wrap")
     def _as_it_was_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the names of task and check where there are none: an older record keeps its bytes and digest."""
+        """Without ``task_id`` and ``check_sha256`` where they are None, so that an older record keeps its bytes and
+        digest.
+        """
         dumped: dict[str, Any] = plain(self)
         for name in ("task_id", "check_sha256"):
             if dumped.get(name) is None:
@@ -125,7 +128,7 @@ class Proof(Record):
         return dumped
 
     def is_of(self, task: Task) -> bool:
-        """Whether it was made with this very task and check. Never of a callable, which is known only by running it."""
+        """Whether it was made with this task and check; never for a callable, which is known only by running it."""
         named = self.task_id is not None and self.check_sha256 is not None and self.check != "callable"
         return named and (self.task_id, self.check_sha256) == (task.task_id, task.check_sha256)
 

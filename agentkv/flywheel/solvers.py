@@ -45,9 +45,9 @@ _SHOWN = 1500
 
 @dataclass(frozen=True)
 class Attempt:
-    """What a solver proposes. ``candidate``: None where there is none in what it said, ``generated``.
+    """What a solver proposes. ``candidate``: None if the reply ``generated`` holds none.
 
-    ``prompt``: what it was asked; ``provenance.tokens``: what it generated.
+    ``prompt``: what the model was asked; ``provenance.tokens``: how many tokens it generated.
     """
 
     candidate: Program | Text | None
@@ -58,7 +58,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tried:
-    """An attempt and what became of it; ``traceback`` is the program's own."""
+    """An attempt and its result; ``traceback`` is the program's own."""
 
     attempt: Attempt
     verdict: str
@@ -165,7 +165,7 @@ class SelfRepair(BestOfN):
 class FromFile:
     """Solutions that a person or another program has written, in a file of JSON lines.
 
-    Each line: ``id`` (the task's), and ``program`` or ``text``; ``parameters`` and ``by`` (who) may be given.
+    Each line has ``id`` (the task's), ``program`` or ``text``, and optionally ``parameters`` and ``by`` (who wrote it).
     """
 
     path: Path
@@ -225,10 +225,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The model ``model`` at ``url`` (as ``https://host/v1``), ``n`` attempts a task, each shown the one before.
+    """The model ``model`` at ``url`` (as ``https://host/v1``): ``n`` attempts a task, each shown the previous one.
 
-    ``budget``: generated tokens a task, as the endpoint counts them; ``timeout_s`` of one request. Raises UsageError
-    for a URL that is not http or https.
+    ``budget``: generated tokens a task, as the endpoint counts them; ``timeout_s``: of one request, in seconds. Raises
+    UsageError for a URL that is not http or https.
     """
 
     url: str
@@ -251,7 +251,7 @@ class Endpoint:
         return f"endpoint {self.model} at {urlsplit(self.url).hostname}"
 
     def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
-        """See :class:`agentkv.flywheel.solvers.Solver`; a request under way is waited for. Raises EndpointFailed."""
+        """See :class:`Solver`. A running request cannot be cancelled. Raises EndpointFailed, Cancelled."""
         left = self.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
         if len(earlier) >= self.n or left <= 0:
             return None

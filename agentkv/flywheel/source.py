@@ -47,7 +47,7 @@ _CODE = re.compile(r"^(?:def |class |import |from |@|PARAMETERS\b|[A-Za-z_]\w* *
 
 @dataclass(frozen=True)
 class Code:
-    """A piece of code. ``language``: of its fence, in small letters, without a version; ``closed``: it has an end."""
+    """A piece of code. ``language``: of its fence, in lower case, without a version; ``closed``: its end is marked."""
 
     source: str
     language: str = ""
@@ -60,8 +60,8 @@ class Code:
 
 
 def parts_of(text: str) -> list[str]:
-    """What follows a model's thinking, if there is an end of it; then all that it said, without the marks of thought;
-    then as it stands, since a program may hold such a mark in a text of its own.
+    """The text after a model's thinking, if the thinking ends; then all of it without the thinking tags; then all of it
+    unchanged, since a program may contain such a tag in a string.
 
     >>> parts_of("<think>5?</think>It is 6.")
     ['It is 6.', '\\n5?\\nIt is 6.', '<think>5?</think>It is 6.']
@@ -74,20 +74,26 @@ def parts_of(text: str) -> list[str]:
 
 def blocks(text: str) -> list[Code]:
     """Fenced and indented blocks and code between backticks, in the order of the text; twice where fences are indented
-    so far that Markdown has them as text."""
+    so far that Markdown treats them as text.
+    """
     found = list(_blocks(text))
     flat = _INDENTED_FENCE.sub("", text)
     return found if flat == text else [*_blocks(flat), *found]
 
 
 def unmarked(text: str) -> Iterator[Code]:
-    """From each line that looks like code on, as far as it compiles."""
+    """The text from each line that looks like code to the end, to be cut to what compiles."""
     for start in itertools.islice(_CODE.finditer(text), _TRIES):
         yield Code(text[start.start() :], closed=False)
 
 
 def compiled(code: Code) -> tuple[str, ast.Module] | None:
-    """The source that compiles, with its tree: as it stands, else without the indentation common to all its lines,
+    """The source that compiles, with its tree: unchanged, else without common indentation, with plain spaces for other
+    blanks, without the prompts of a session (``>>>``).
+
+    Code without a marked end is also cut before what follows at the margin and is not Python: prose, a mark, a cut
+    statement.
+
     with plain blanks for others, without the prompts of a session (``>>>``).
 
     Of code that has no end also without what follows at the margin and is not Python: prose, a mark, a cut statement.
@@ -117,7 +123,7 @@ def _variants(source: str) -> Iterator[str]:
 
 
 def _tree(source: str) -> tuple[ast.Module | None, int]:
-    """The tree of what compiles, or the line that does not, 0 if there is none."""
+    """The tree if it compiles; else the line of the error, 0 if it has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a program's odd escapes, which are its own matter
@@ -153,7 +159,7 @@ def _blocks(text: str) -> Iterator[Code]:
 
 
 def _further(lines: list[str], start: int, markup: str, language: str, most: int) -> tuple[Code | None, int]:
-    """The block from line ``start`` to the first line that could close it and with which it compiles, and the tries."""
+    """The block from line ``start`` to the first closing line with which it compiles, and the number of tries."""
     ends = (end for end in range(start + 2, len(lines)) if _closes(lines[end], markup))
     tried = 0
     for tried, end in enumerate(itertools.islice(ends, min(most, _TRIES)), 1):
@@ -204,7 +210,7 @@ def solve(**given):
 
 
 def candidate_in(text: str) -> Program | None:
-    """The program that a reply holds; else its script, as a program; else one that returns what it says; or None."""
+    """The program in a reply; else its script, as a program; else a program that returns its prose answer; or None."""
     for part in parts_of(text):
         found = _compiled_in(part)
         if found is None and f"def {WANTED}" not in part:
@@ -215,15 +221,17 @@ def candidate_in(text: str) -> Program | None:
 
 
 def program_in(text: str) -> Program | None:
-    """The program in a reply: the last code that compiles and defines ``solve``, else what was meant as it; or None."""
+    """The program in a reply: the last code that compiles and defines ``solve``, else the likeliest broken one, or
+    None.
+    """
     found = (_compiled_in(part) for part in parts_of(text))
     return next((program for program in found if program is not None), None) or _broken_in(text)
 
 
 def script_in(text: str) -> Program | None:
-    """The last whole fenced script that prints, as a program that runs it and returns what it prints last; or None.
+    """The last closed fenced script that prints, as a program that runs it and returns the last line printed; or None.
 
-    The last that compiles, if one does.
+    The last that compiles, if any does.
     """
     scripts = [code for code in blocks(text) if code.is_python and code.closed and "print(" in code.source]
     good = [found[0] for code in scripts if (found := compiled(code)) is not None]
@@ -237,7 +245,7 @@ def _compiled_in(text: str) -> Program | None:
 
 
 def _defining(codes: Iterable[Code]) -> Iterator[str]:
-    """Of those that compile and define what is wanted, the sources."""
+    """The sources of those that compile and define ``solve``."""
     for code in codes:
         found = compiled(code) if WANTED in code.source else None
         if found is not None and WANTED in _defined(found[1].body):
@@ -245,7 +253,7 @@ def _defining(codes: Iterable[Code]) -> Iterator[str]:
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[str]:
-    """The names of functions, and of what is assigned, that a module has; those of branches too."""
+    """The names of functions and assignments of a module, also inside branches."""
     for node in body:
         if isinstance(node, ast.FunctionDef):
             yield node.name
@@ -256,7 +264,7 @@ def _defined(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _broken_in(text: str) -> Program | None:
-    """What was meant as a program and does not compile: the last marked one, else the text from its first code on."""
+    """A program that does not compile: the last marked one, else the text from the first line that looks like code."""
     whole = parts_of(text)[-1]
     marked = [code.source for code in blocks(whole) if f"def {WANTED}" in code.source]
     if marked:

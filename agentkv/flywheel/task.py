@@ -77,7 +77,7 @@ class Case(Record):
 
 
 class Calls(Record):
-    """Calls with expected answers: as many checks as cases; none checks nothing."""
+    """Calls with expected answers, one check a case. No cases check nothing, which proves nothing."""
 
     kind: Literal["tests"] = "tests"
     cases: Annotated[tuple[Case, ...], Field(max_length=_MAX_CASES)]
@@ -85,7 +85,7 @@ class Calls(Record):
 
 
 class ByCallable(Record):
-    """A function of the caller's, by name, says whether the answer is right: one check."""
+    """A function of the caller, found by name, judges the answer: one check."""
 
     kind: Literal["callable"] = "callable"
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -95,7 +95,8 @@ Check = Annotated[Truth | TextTruth | Calls | ByCallable, Field(discriminator="k
 
 
 class Task(Record):
-    """One task. ``id`` is what its owner calls it; ``task_id`` what it is. ``check``: None where nothing checks it.
+    """One task. ``id`` is the caller's name for it; ``task_id`` its identity. ``check`` is None where nothing checks
+    it.
 
     >>> Task(id="a", prompt="Sort  ascending").task_id == Task(id="b", prompt="Sort ascending ").task_id
     True
@@ -115,9 +116,9 @@ class Task(Record):
 
     @cached_property
     def check_sha256(self) -> str | None:
-        """SHA-256 over the check: its kind, its answers, its tolerance. None without one.
+        """SHA-256 over the check: its kind, its answers, its tolerance; None without a check.
 
-        Of a callable it covers the name alone, which does not say what the function does: that is known by running it.
+        Of a callable it covers the name only: what the function does is known only by running it.
         """
         return (
             None if self.check is None else tagged_digest("check/1", values.encode(self.check.model_dump(mode="json")))
@@ -136,9 +137,9 @@ def task_id(prompt: str, parameters: dict[str, Any] | None = None) -> str:
 
 
 def read_tasks(path: Path) -> list[Task]:
-    """The tasks of a file, one JSON object a line; empty lines are passed over.
+    """The tasks of a file with one JSON object a line; empty lines are skipped.
 
-    Raises InvalidTask with the line, also for an ``id`` or an identity that comes twice.
+    Raises InvalidTask with the line number, also for an ``id`` or an identity that occurs twice.
     """
     data = read_file(path, _FILE_BYTES)
     tasks: list[Task] = []

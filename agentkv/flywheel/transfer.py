@@ -46,8 +46,8 @@ _TEXT_TOLERANCE = values.Tolerance(relative=1e-12)
 
 @dataclass(frozen=True)
 class Recalled:
-    """An answer from a live solution. ``turn``: in which the model says it; None where it is too long for that, has no
-    block on this model, or this engine knows no grammar.
+    """An answer from a live solution. ``turn``: the model's own answer from the block; None where that is too long, or
+    there is no block on this model, or the engine knows no grammar.
 
     ``verification``: the check as it was run now; None where it was not. ``asked``: it is the check of the task that
     was asked; else the one that the solution was learned with.
@@ -62,7 +62,7 @@ class Recalled:
 
     @property
     def read_rightly(self) -> bool | None:
-        """Whether the model said the answer; None where it was not asked."""
+        """Whether the model's answer is the solution's; None without a turn."""
         if self.turn is None:
             return None
         try:
@@ -86,7 +86,7 @@ class Recalled:
 class Recurrence:
     """Answers tasks that were solved before.
 
-    ``recheck=False`` leaves the check as it was at deposit, where it is the very check that the proof names.
+    ``recheck=False`` does not run a check again if the proof names that very check.
     """
 
     library: SolutionLibrary
@@ -95,10 +95,10 @@ class Recurrence:
     recheck: bool = True
 
     def recall(self, task: Task, cancellation: Cancellation | None = None) -> Recalled | None:
-        """The answer; None if this very task has no live solution, or had one that fails now what is asked.
+        """The answer; None if this task has no live solution, or has one that fails the check now.
 
-        None too, with nothing retired, where a check that it was not proven by ends at a limit of time or raises.
-        Where the check cannot be run at all, the answer is given and its verdict says so.
+        None too, with nothing retired, where a check that it was not proven by times out or raises. Where the check
+        cannot be run at all, the answer is given and its verdict says so.
         """
         known = self.library.find(task.task_id)
         if known is None:
@@ -113,10 +113,10 @@ class Recurrence:
         return Recalled(known, answer, verdict, turn, again, task.check is not None)
 
     def check(self, known: Known, task: Task) -> Verification | None:
-        """Run the check of ``task`` on its live solution, or the kept one's if it has none; one that fails is retired.
+        """Run the check of ``task``, or the stored one if it has none, on its live solution; one that fails is retired.
 
-        None where it was not run: there is none, it is a function that is not known here, or ``recheck`` is off and the
-        proof is of this very check.
+        None where it was not run: there is no check, it is an unknown function, or ``recheck`` is off and the proof is
+        of this very check.
         """
         asked = known.kept.task if task.check is None else task
         proven = known.solution.proof.is_of(asked)
@@ -131,7 +131,7 @@ class Recurrence:
         )
 
     def is_refused(self, known: Known, task: Task, again: Verification) -> bool:
-        """Whether it may not answer ``task`` after that check; the name of a retired one's block is taken away."""
+        """Whether it may not answer ``task`` after that check; if it was retired, its block's name is removed."""
         live = self.library.find(task.task_id)
         if live is None:
             self.library.forget_block(known.name)
@@ -170,7 +170,7 @@ class Way(StrEnum):
 class Transferred:
     """One attempt to answer ``task`` from the solution ``source``.
 
-    ``answered``: the program gave ``answer``; else ``reason`` says why not. ``generated``: the model's own words.
+    ``answered``: the program gave ``answer``; else ``reason`` says why not.
     """
 
     task: Task
@@ -201,9 +201,9 @@ _WORDS = {Way.FILL: "filling its parameters", Way.REWRITE: "rewriting it", Way.S
 
 @dataclass
 class Transfer:
-    """Adapts solutions of a library. ``ways``: those tried for one task, in order, until one is not refused.
+    """Adapts solutions of a library. ``ways``: tried for one task in this order, until one is not refused.
 
-    ``quote=False``: the grammar of the parameters binds types alone, for comparison. ``rewrite_tokens``: most tokens of
+    ``quote=False``: the grammar of the parameters binds types only, for comparison. ``rewrite_tokens``: most tokens of
     a new program.
     """
 
@@ -219,7 +219,7 @@ class Transfer:
         return self.library.route(task.prompt)
 
     def answer(self, task: Task, source: Known, cancellation: Cancellation | None = None) -> list[Transferred]:
-        """Every attempt, the last the one that counts: the first that answers and is not found wrong."""
+        """Every attempt; the last one counts: the first that answers and does not fail the check."""
         attempts: list[Transferred] = []
         for way in self.ways:
             attempts.append(self.adapt(task, source, way, cancellation))
@@ -228,7 +228,7 @@ class Transfer:
         return attempts
 
     def adapt(self, task: Task, source: Known, way: Way, cancellation: Cancellation | None = None) -> Transferred:
-        """One attempt in one way. Raises what a turn raises; what the program does is in the record."""
+        """One attempt in one way. Raises what a turn raises; a program's failure is in the record."""
         try:
             if way is Way.FILL:
                 return self._fill(task, source, cancellation)

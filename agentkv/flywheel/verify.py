@@ -45,7 +45,7 @@ class Question:
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Turns a task into the questions that prove a solution. None at all: nothing is checked."""
+    """Turns a task into the questions that prove a solution; without questions nothing is checked."""
 
     def questions(self, task: Task) -> Sequence[Question]:
         """In the order in which they are asked. Raises UsageError where the task cannot be checked so."""
@@ -62,7 +62,7 @@ class TruthVerifier:
 
 
 class TextVerifier:
-    """The answer is a text, the same as the truth but for white space, and case where the check says so."""
+    """The answer is a text that equals the truth, except for white space, and for case where the check says so."""
 
     def questions(self, task: Task) -> Sequence[Question]:
         """One."""
@@ -79,7 +79,7 @@ class CallsVerifier:
     """Each case's answer is the expected one, by type and value."""
 
     def questions(self, task: Task) -> Sequence[Question]:
-        """One a case; the task's parameters stand where a case gives none of that name."""
+        """One a case; the task's parameters are added where a case does not set them."""
         check = _its(task, Calls)
 
         def judge(expected: Any) -> Judge:
@@ -89,7 +89,7 @@ class CallsVerifier:
 
 
 class CallableVerifier:
-    """A function of the caller's judges the answer; it runs in the parent and must not execute what it is given."""
+    """A function of the caller judges the answer. It runs in the parent and must not execute what it is given."""
 
     def __init__(self, judging: Judging) -> None:
         self._judging = judging
@@ -128,8 +128,8 @@ _EMPTY: tuple[Any, ...] = (None, False, True, 0, 0.0, "", [], {})
 def stub_that_passes(task: Task, questions: Sequence[Question]) -> str | None:
     """A program that computes nothing and passes every question, as a line to show; None if there is none.
 
-    Tried: returning nothing, each empty value, True, any one parameter, the prompt, and any one of the answers that
-    the check expects of several cases. Each is judged as it stands; none is run.
+    Tried: returning nothing, each empty value, True, any one parameter, the prompt, and any one of the answers that the
+    check expects of several cases. They are judged as values; nothing is run.
     """
     constants = [*_EMPTY, task.prompt]
     if isinstance(task.check, Calls) and len(task.check.cases) > 1:
@@ -152,9 +152,9 @@ def _passes(question: Question, answer: Any) -> bool:
 
 @dataclass(frozen=True)
 class Verification:
-    """A proof, and what goes with it: ``answer`` to the first question (None without one), ``traceback`` of a failure.
+    """A proof with ``answer``, that to the first question, and ``traceback``, of a failure.
 
-    ``answered`` tells an answer of None from no answer.
+    ``answered``: whether there is an answer, which may be None.
     """
 
     proof: Proof
@@ -170,7 +170,7 @@ class Verification:
 
 @dataclass
 class _Asked:
-    """What has come of the questions so far. ``stopped``: the verdict that ended the asking."""
+    """The results of the questions so far. ``stopped``: the verdict that ended them early, and its reason."""
 
     checks: list[CheckRun]
     answers: list[Any]
@@ -188,10 +188,10 @@ def verify(
     limits: Limits | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Verification:
-    """Check ``candidate`` against the task's own check; it stops at the first question that is not passed.
+    """Check ``candidate`` against the task's own check; it ends at the first question that does not pass.
 
-    ``limits`` hold for each question. Never raises for what a candidate does; a verifier or sandbox that cannot do its
-    part gives the verdict "error", one that may not, by the sandbox's policy, "unverified".
+    ``limits`` apply to each question. Never raises for what a candidate does: a verifier or sandbox that fails gives
+    the verdict "error", a sandbox below the policy's isolation "unverified".
     """
     asked, questions = _Asked([], []), list[Question]()
     try:
@@ -261,7 +261,7 @@ def _check(passed: bool, reason: str, ending: str | None, inputs: str, output: s
 
 
 def _unlike(answer: Any) -> str:
-    """Names the answer, never the expected one: a model that is shown this must not learn the truth from it."""
+    """The reason, with the answer and without the expected one, which a model that sees this must not learn."""
     shown = values.encode(answer)
     return f"the answer {shown[:200]}{'…' if len(shown) > 200 else ''} ({type(answer).__name__}) is not the right one"
 

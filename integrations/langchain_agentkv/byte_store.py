@@ -58,7 +58,7 @@ class AgentKVByteStore(BaseStore[str, bytes]):
         return [None if row is None else self._opened(key, *row) for key, row in zip(encoded, rows, strict=True)]
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
-        """Keep all of them, in place of what their keys had; of a key given twice the last."""
+        """Store all of them, replacing the values that their keys had; of a key that occurs twice, the last."""
         pairs = [(_encoded(key), _checked(key, value)) for key, value in key_value_pairs]
         if pairs:
             with self._database.writing() as connection:
@@ -72,7 +72,7 @@ class AgentKVByteStore(BaseStore[str, bytes]):
                 connection.executemany("DELETE FROM entries WHERE key = ?", encoded)
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
-        """Every key that begins with ``prefix``, in order; no lock is held between two of them."""
+        """Every key that begins with ``prefix``, in order; no lock is held while the caller uses one."""
         first = _encoded(prefix or "")
         last: bytes | None = None
         while page := self._page(first, last):
@@ -97,7 +97,7 @@ class AgentKVByteStore(BaseStore[str, bytes]):
 
 
 def after_all(prefix: bytes) -> bytes | None:
-    """The least bytes that come after all that begin with ``prefix``; None if there are none."""
+    """The least bytes greater than all that begin with ``prefix``; None if there are none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None
 

@@ -48,10 +48,10 @@ _EVICT = (
 
 
 class AgentKVCache(BaseCache):
-    """LLM answers in the store's folder, the least recently used going first over ``max_bytes``.
+    """LLM answers in the store's folder; over ``max_bytes`` the least recently used ones are removed.
 
     ``store`` is a directory or an open :class:`~agentkv.BlockStore` (``memory.store``). ``lost`` counts what could not
-    be looked up or kept, ``reason`` says why the last one was not. Raises UsageError, StoreUnusable.
+    be looked up or stored, ``reason`` says why the last one was not. Raises UsageError, StoreUnusable.
 
     >>> import tempfile
     >>> cache = AgentKVCache(tempfile.mkdtemp())

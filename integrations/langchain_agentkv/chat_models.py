@@ -188,9 +188,9 @@ class ChatAgentKV(BaseChatModel):
     def get_num_tokens_from_messages(self, messages: list[BaseMessage], tools: Sequence[Any] | None = None) -> int:
         """Tokens of the prompt that these messages make: the memory's prefix, tools, template, a named skill's manual.
 
-        So it is the ``input_tokens`` of an answer, but for the manual that the router picks, which is not known before.
-        Messages that are not a whole conversation (a part that ends with an answer, say) are counted as part of one.
-        Raises UnknownSkill.
+        Equals the ``input_tokens`` of an answer, except for the manual that the router picks, which is not known
+        before. Messages that are not a whole conversation (a part that ends with an answer, say) are counted as part of
+        one. Raises UnknownSkill.
         """
         skill = self.skill if isinstance(self.skill, str) else None
         return count_tokens(self.memory, messages, converted(tools or []), skill)
@@ -243,9 +243,9 @@ class ChatAgentKV(BaseChatModel):
         return params
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
-        """A cache's key. What is stored is part of it: a manual that was replaced gives other answers.
+        """A cache's key. It includes what is stored, since a replaced manual gives other answers.
 
-        Who chose the skill is not: it changes no answer.
+        Who chose the skill is left out: it changes no answer.
         """
         kwargs.pop("decision", None)
         return super()._get_llm_string(stop=stop, **kwargs) + (_STORED.get() or self._stored())
@@ -262,7 +262,7 @@ class ChatAgentKV(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        """What is stored is read in the executor: a cache's key is made on the event loop."""
+        """Reads what is stored in the executor, because LangChain makes a cache's key on the event loop."""
         cached = self.cache or (self.cache is None and get_llm_cache() is not None)
         token = _STORED.set(await run_in_executor(None, self._stored) if cached else "")
         try:
@@ -313,7 +313,9 @@ class ChatAgentKV(BaseChatModel):
                 yield ChatGenerationChunk(message=answer.chunk(item))
 
     def _convert_input(self, model_input: LanguageModelInput) -> PromptValue:
-        """The messages, which LangChain traces before they come here: an old one that it cannot trace would end all."""
+        """The messages in a form that LangChain can trace: one old message that it cannot trace would fail every later
+        call.
+        """
         messages = super()._convert_input(model_input).to_messages()
         contents = [traceable(message.content) for message in messages]
         return ChatPromptValue(

@@ -40,11 +40,11 @@ def seal(*parts: bytes) -> bytes:
 
 
 class Database:
-    """``file`` in the adapters' folder of ``store``, made with ``schema`` at the first write.
+    """``file`` in the adapters' folder of ``store``, created with ``schema`` at the first write.
 
     ``store`` is a directory (made a store if it is new or empty) or an open :class:`~agentkv.BlockStore`. ``durable``:
-    a transaction that has returned outlives a power failure; else a power failure may cost the file, and a crash of
-    the process nothing. Raises StoreUnusable, StoreFormatError.
+    a committed transaction survives a power failure; otherwise a power failure may lose the file, but a crash of the
+    process loses nothing. Raises StoreUnusable, StoreFormatError.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A consistent view for a while; None where nothing was written yet. Raises StoreError."""
+        """A consistent view; None where nothing was written yet. Raises StoreError."""
         if not self._is_there():
             yield None
             return
@@ -76,7 +76,7 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One exclusive transaction: all of it is kept, or, if the body raises, nothing. Raises StoreError."""
+        """One exclusive transaction: committed as a whole, or not at all if the body raises. Raises StoreError."""
         if not self._is_there():
             require_marker(self._root)
             try:
@@ -104,7 +104,7 @@ class Database:
         return CorruptDatabase(self.path, f"{what} is not what was written", ROW_REMEDY)
 
     def throw_away(self) -> None:
-        """Delete the file and its journal; for what may be lost. Raises StoreReadError."""
+        """Delete the file and its journal, where losing them is allowed. Raises StoreReadError."""
         for path in (self.path.with_name(f"{self.path.name}-journal"), self.path):
             fsio.remove_file(path)
 

@@ -35,15 +35,15 @@ class AgentKVRetriever(BaseRetriever):
 
     ``corpus`` is a :class:`~agentkv.documents.Corpus`; or, without any model, a :class:`~agentkv.documents.Shelf`
     (``find_shelf(BlockStore(folder), "documents")``). ``k``: most documents. ``rerank_from``: let the model order that
-    many windows first, which it reads once for it; takes a corpus. ``embed``: an
-    :class:`~agentkv.engine.embed.Embedder` (see :meth:`agentkv.documents.Corpus.embed`), LangChain embeddings, or a
-    callable that gives vectors for texts, of which the first is the question; its order is fused with the words'. ``k``
-    and ``rerank_from`` can be given for one call too, by ``invoke(question, k=...)``.
+    many chunks first, each prefilled once; takes a corpus. ``embed``: an :class:`~agentkv.engine.embed.Embedder` (see
+    :meth:`agentkv.documents.Corpus.embed`), LangChain embeddings, or a callable that gives vectors for texts, of which
+    the first is the question; combined with full text by reciprocal rank fusion. ``k`` and ``rerank_from`` can be given
+    for one call too, by ``invoke(question, k=...)``.
 
-    A document's text is the window's piece of the source. Its metadata are JSON-able: ``path``, ``title``, ``headings``
+    A document's text is the chunk's part of the source. Its metadata are JSON-able: ``path``, ``title``, ``headings``
     (those in force where it begins), ``columns`` (the names of those of the table that it begins within), ``start`` and
-    ``stop`` (source bytes), ``window`` (its number in the file, from 0), ``block_id``, ``score`` (more is better) and
-    ``method`` (what the score is by).
+    ``stop`` (source bytes), ``window`` (the chunk's number in the file, from 0), ``block_id``, ``score`` (more is
+    better) and ``method`` (what the score is by).
 
     Raises UsageError, UnknownCorpus, and whatever :meth:`agentkv.documents.Corpus.find` raises.
 
@@ -103,7 +103,7 @@ class AgentKVRetriever(BaseRetriever):
 
 
 def as_document(hit: Hit) -> Document:
-    """A window that was found, as :class:`AgentKVRetriever` gives it."""
+    """A chunk that was found, as :class:`AgentKVRetriever` returns it."""
     metadata: dict[str, Any] = {
         "path": hit.path,
         "title": hit.document.title,
@@ -174,11 +174,11 @@ def search_documents(
     """A tool over ``corpus``, which takes one ``query``; sync and async.
 
     Without ``ask`` it finds: its content are the ``k`` best passages, its artifact is their list of LangChain
-    documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do and no model reads. With
-    ``ask`` the memory's own model answers from up to ``k`` windows, each grafted by itself, and the agent reads a
+    documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do, without a model. With
+    ``ask`` the memory's own model answers from up to ``k`` chunks, each grafted by itself, and the agent gets a
     sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
     heading, start, stop, verified, origin; or None), ``votes``, ``notes`` (what was passed over or has changed),
-    ``cut_at`` (tokens, 0 for a whole answer) and ``documents``, the windows that were tried. ``votes`` and ``max_new``
+    ``cut_at`` (tokens, 0 for a whole answer) and ``documents``, the chunks that were tried. ``votes`` and ``max_new``
     are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
 
     ``description`` is what the agent's model sees; name in it what the documents are about. Raises UsageError; the
@@ -260,7 +260,7 @@ def _nothing(query: str) -> str:
 
 
 def _with_columns(passage: Document) -> str:
-    """A passage; one from within a table after the names of its columns."""
+    """A passage; one from within a table follows the names of its columns."""
     columns = passage.metadata["columns"]
     return f"{columns}\n{passage.page_content.strip()}" if columns else passage.page_content.strip()
 

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_executor(work: Callable[[Cancellation], T]) -> T:
-    """What ``work`` returns; once the wait for it ends, however that is, its cancellation is requested."""
+    """The result of ``work``; when the wait for it ends, for whatever reason, its cancellation is requested."""
     cancellation = Cancellation()
     try:
         return await run_in_executor(None, work, cancellation)

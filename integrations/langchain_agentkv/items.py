@@ -22,7 +22,9 @@ _END = b"\x00"
 
 
 def encode_namespace(namespace: Namespace) -> bytes:
-    """Bytes in the order of the tuples; those of a namespace below another begin with the other's."""
+    """Bytes that sort like the tuples; those of a nested namespace begin with those of the outer one. Raises
+    UsageError.
+    """
     try:
         return b"".join(label.encode() + _END for label in namespace)
     except UnicodeEncodeError as error:
@@ -139,7 +141,7 @@ def _compares(found: Any, operator: str, operand: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    """NaN, which is neither more nor less than anything, for what is not a number."""
+    """As a float; NaN, which is neither more nor less than anything, if it is not a number."""
     try:
         return math.nan if value is None else float(value)
     except (TypeError, ValueError, OverflowError):

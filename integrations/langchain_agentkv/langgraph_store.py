@@ -81,7 +81,7 @@ class _Write:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Operations, checked and encoded before anything is touched; what is to be embedded."""
+    """Operations, checked and encoded before the file is touched, and the texts to be embedded."""
 
     ops: list[Op]
     writes: dict[_Place, _Write]
@@ -210,7 +210,7 @@ class AgentKVStore(BaseStore):
         return results
 
     def _renew(self) -> None:
-        """Before a search: make the words again if an earlier version made them and the file can be written."""
+        """Before a search: build the word index again if an earlier version built it and the file can be written."""
         if self._is_current:
             return
         with self._database.reading() as viewed:
@@ -273,7 +273,7 @@ class AgentKVStore(BaseStore):
     def _ordered(
         self, connection: sqlite3.Connection, among: Among, scores: dict[int, float], needed: int
     ) -> Iterator[int]:
-        """Items in the order of a search, at least as many as are ``needed`` (−1: all)."""
+        """Items in the order of a search, at least ``needed`` of them (−1: all)."""
         yield from scores
         where, bounds = among
         limit = -1 if needed < 0 else needed + len(scores)
@@ -329,7 +329,7 @@ def _place(op: GetOp | PutOp) -> _Place:
 
 
 def _below(prefix: Namespace, now: float) -> Among:
-    """The condition for what lives in a namespace and all that are below it."""
+    """The SQL condition for live items in a namespace and in those nested in it."""
     first = encode_namespace(tuple(prefix))
     end = after_all(first)
     if end is None:

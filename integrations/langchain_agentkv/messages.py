@@ -44,7 +44,7 @@ Content = str | list[str | dict[str, Any]]
 
 
 def text_of(content: str | Sequence[str | dict[str, Any]], *, by_model: bool = False) -> tuple[str, list[str]]:
-    """The text of a message's content, and what was left out of it. ``by_model``: an assistant's own message."""
+    """The text of a message's content, and names of what was left out. ``by_model``: an assistant's own message."""
     if isinstance(content, str):
         return content, []
     texts, missing = [], list[str]()
@@ -60,7 +60,7 @@ def text_of(content: str | Sequence[str | dict[str, Any]], *, by_model: bool = F
 
 
 def unreadable(content: str | Sequence[str | dict[str, Any]]) -> Iterable[str]:
-    """The types of the blocks of which something would be left out."""
+    """The types of the blocks that would be left out, in whole or in part."""
     read = [] if isinstance(content, str) else [(block, *_read(block, False)) for block in content]
     return [
         str(block.get("type"))
@@ -70,7 +70,9 @@ def unreadable(content: str | Sequence[str | dict[str, Any]]) -> Iterable[str]:
 
 
 def traceable(content: Content) -> Content:
-    """The content as LangChain's tracing takes it, which raises for an image without a type, and a file of text."""
+    """The content in a form that LangChain's tracing accepts; it raises for an image without a type and for a text
+    file.
+    """
     if isinstance(content, str):
         return content
     return [_traceable(block) if isinstance(block, dict) else block for block in content]
@@ -88,7 +90,7 @@ def _traceable(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: str | Mapping[str, Any], by_model: bool) -> tuple[str | None, list[str]]:
-    """The text of a block, None if it has none, and what of its inside was left out."""
+    """The text of a block, None if it has none, and the names of what was left out inside it."""
     if isinstance(block, str):
         return block, []
     kind = block.get("type")
@@ -119,7 +121,7 @@ def _as_json(data: Any) -> str | None:
 
 
 def _named(block: Mapping[str, Any]) -> str:
-    """What a block is called, without its bytes: ``image https://example.org/a.png``."""
+    """A short name of a block, without its bytes: ``image https://example.org/a.png``."""
     kind = str(block.get("type") or "unknown block").removesuffix("_url")
     inner = block.get("image_url" if block.get("type") == "input_image" else str(block.get("type")))
     inner = {"url": inner} if isinstance(inner, str) else inner
@@ -136,7 +138,7 @@ _Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Repeats:
-    """Calls by name and arguments, and the ``result`` that came last of all, None where nothing was called."""
+    """Calls by name and arguments that have their result; ``result``: the last one of all, None without calls."""
 
     calls: frozenset[_Key] = field(default_factory=frozenset)
     result: str | None = None
@@ -147,12 +149,12 @@ class Repeats:
 
 
 def key(name: str, arguments: Any) -> _Key:
-    """What makes two calls the same: the order of the arguments does not."""
+    """The identity of a call; the order of its arguments does not count."""
     return name, json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def repeats(messages: Sequence[BaseMessage]) -> Repeats:
-    """What has its result already at the end of ``messages``, since the last one of the user's."""
+    """The calls since the last user message in ``messages`` that have their result already."""
     begin = max((i + 1 for i, message in enumerate(messages) if isinstance(message, HumanMessage)), default=0)
     results: dict[_Key, list[str]] = {}
     step: list[tuple[str | None, _Key]] = []
@@ -198,7 +200,7 @@ _ROLES: dict[str, type[BaseMessage]] = {
 class Conversation:
     """The messages of a turn, the ``system`` text before them, and the ``question`` that is routed.
 
-    The question is the last user message: while tools are called for it, it stays the same. ``notes``: what was left
+    The question is the last user message; it stays the same while tools are called for it. ``notes``: what was left
     out, a sentence each. ``repeats``: the calls that have their result already.
     """
 
@@ -215,7 +217,7 @@ class Conversation:
 
 
 def conversation(messages: Sequence[BaseMessage]) -> Conversation:
-    """What agentkv is asked. Raises UsageError for what it cannot be asked, with the message's place."""
+    """Messages as a conversation. Raises UsageError, with the message's index, where they do not make one."""
     rest = list(enumerate(map(_by_role, messages)))
     system: list[str] = []
     while rest and isinstance(rest[0][1], SystemMessage):
@@ -239,7 +241,7 @@ def conversation(messages: Sequence[BaseMessage]) -> Conversation:
 
 
 def lenient(messages: Sequence[BaseMessage]) -> tuple[str, list[Message]]:
-    """The system text and the turns of any messages, whether they make a conversation or not; for counting."""
+    """The system text and the turns of any messages, even if they do not make a conversation; for counting."""
     rest = list(enumerate(map(_by_role, messages)))
     system: list[str] = []
     while rest and isinstance(rest[0][1], SystemMessage):
@@ -248,7 +250,7 @@ def lenient(messages: Sequence[BaseMessage]) -> tuple[str, list[Message]]:
 
 
 def _by_role(message: BaseMessage) -> BaseMessage:
-    """A ChatMessage as the message of its role; of another role than those of a chat, as that agent's answer."""
+    """A ChatMessage as the message type of its role; one with another role as the answer of an agent of that name."""
     if not isinstance(message, ChatMessage):
         return message
     kind = _ROLES.get(message.role.lower(), AIMessage)
@@ -257,7 +259,7 @@ def _by_role(message: BaseMessage) -> BaseMessage:
 
 
 def _require_question(rest: list[tuple[int, BaseMessage]]) -> None:
-    """Drop empty answers at the end; raise UsageError unless something is left there that can be answered."""
+    """Drop empty answers at the end; raise UsageError unless something that can be answered is left."""
     while rest and isinstance(rest[-1][1], AIMessage) and not (rest[-1][1].text.strip() or rest[-1][1].tool_calls):
         rest.pop()
     if not rest:
@@ -270,7 +272,7 @@ def _require_question(rest: list[tuple[int, BaseMessage]]) -> None:
 
 
 def _question(spoken: Sequence[BaseMessage], turns: Sequence[Message]) -> str:
-    """What is routed: the last message of a person, else of a middleware that wrote in a person's place, else the last.
+    """What is routed: the last message by a person, else by a middleware in a person's place, else the last user turn.
 
     Raises UsageError where it is empty.
     """
@@ -283,7 +285,7 @@ def _question(spoken: Sequence[BaseMessage], turns: Sequence[Message]) -> str:
 
 
 def _in_order(messages: list[tuple[int, BaseMessage]]) -> list[tuple[int, BaseMessage]]:
-    """Results in the order of the calls that they answer; the model's template names no ids."""
+    """Results in the order of the calls that they answer, since the model's template has no call ids."""
     place: dict[str | None, int] = {}
     out: list[tuple[int, BaseMessage]] = []
     results: list[tuple[int, BaseMessage]] = []
@@ -333,7 +335,9 @@ def _text_only(index: int, message: BaseMessage) -> str:
 
 
 def system_text(memory: AgentMemory, agent: str, *more: str) -> str:
-    """What follows the memory's prefix: the agent's text, unless it is the same, then ``more``, a blank line apart."""
+    """What follows the memory's prefix: the agent's text, unless it equals the prefix, then ``more``, separated by
+    blank lines.
+    """
     prefix = memory.prefix
     texts = [text for text in ("" if agent == prefix.strip() else agent, *more) if text]
     before = "" if not texts or not prefix or prefix.endswith("\n") else "\n\n"
@@ -346,7 +350,7 @@ _ASKED = Message("user", "?")
 def count_tokens(
     memory: AgentMemory, messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]], skill: str | None
 ) -> int:
-    """Tokens of the prompt that ``messages`` make with ``skill``; of a part of one, what it would add up to there.
+    """Tokens of the prompt that ``messages`` make with ``skill``; of a part of a conversation, what it would add.
 
     Raises UnknownSkill.
     """
@@ -362,7 +366,7 @@ def count_tokens(
 def _of_a_part(
     memory: AgentMemory, messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]], skill: str | None
 ) -> int:
-    """With what is missing put in for the template, and not counted."""
+    """The template gets placeholders for what is missing; they are not counted."""
     system, turns = lenient(messages)
     before = [_ASKED] if turns and turns[0].role in ("tool", "system") else []
     whole = [*before, *turns, _ASKED]

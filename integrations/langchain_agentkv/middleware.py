@@ -44,8 +44,8 @@ _log = logging.getLogger(__name__)
 class SkillMemoryState(AgentState[Any]):
     """An agent's state with the last decision.
 
-    ``agentkv_decision``: the :class:`~agentkv.Decision` as a dict, and ``question``, which message it is about;
-    ``how``: ``graft``, ``text`` or ``none``; ``source``: what the folder of the skill is called, or None.
+    ``agentkv_decision``: the :class:`~agentkv.Decision` as a dict, with ``question``: the message that it is about;
+    ``how``: ``graft``, ``text`` or ``none``; ``source``: the label of the skill's folder, or None.
     """
 
     agentkv_decision: NotRequired[dict[str, Any]]
@@ -56,9 +56,9 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
 
     ``memory`` routes; or it is made of ``store`` and ``model``, and then :meth:`close` closes it. ``skills`` are
     folders of skills, each a path or ``(path, label)``, of which the last wins where a name is in several, as with
-    deepagents; they are read into the memory by :meth:`sync`, at the latest when an agent runs first. Before each turn
-    of an agent the files are looked at, and where one was edited, added or deleted, synced again. ``references``: also
-    read what lies in their ``references/``. A copy, deep or not, is the same middleware.
+    deepagents; they are deposited by :meth:`sync`, at the latest when an agent first runs, and synced again before a
+    turn if a file was edited, added or deleted. ``references``: deposit their ``references/`` too. A copy, deep or not,
+    is the same middleware.
 
     A :class:`ChatAgentKV` whose memory holds the manual grafts it, and its answers' ``response_metadata`` has the
     decision. Any other chat model gets the manual's text after its system message. A ``skill`` in the request's
@@ -113,14 +113,14 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
             self._made.close()
 
     def sync(self) -> SyncReport:
-        """Read what is new or changed in the skills' folders; what is broken is logged too. Takes a model's time."""
+        """Deposit what is new or changed in the skills' folders; broken skills are logged too. Takes a model's time."""
         with self._syncing:
             return self._sync()
 
     def _bring_in_step(self) -> None:
-        """Sync the first time, and whenever a file is not as it was then; that costs a look at each file, no reading.
+        """Sync the first time, and whenever a file has changed since; otherwise it costs one stat a file.
 
-        Who comes while another one is at it waits, and finds it done.
+        A concurrent caller waits, and finds it done.
         """
         with self._syncing:
             if self.report is None or self._is_behind():
@@ -143,7 +143,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
     # --- hooks ------------------------------------------------------------------------------------
 
     def before_agent(self, state: SkillMemoryState, runtime: Any) -> dict[str, Any] | None:
-        """Read the skills, the first time; later what has changed in their folders since."""
+        """Sync the skills the first time, and later when their folders have changed."""
         self._bring_in_step()
         return None
 
@@ -192,7 +192,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
         return request, {**decision, "how": how}
 
     def _decision(self, request: ModelRequest[ContextT]) -> dict[str, Any] | None:
-        """That of the state if it is about the same question and its skill is still there, else a new one."""
+        """The state's decision if it is about the same question and its skill still exists, else a new one."""
         known: dict[str, Any] | None = cast(dict[str, Any], request.state).get("agentkv_decision")
         asked = next((message for message in reversed(request.messages) if _is_question(message)), None)
         if known is not None and known["pick"] is not None and self.memory.routing.find(known["pick"]) is None:
@@ -218,7 +218,7 @@ class SkillMemoryMiddleware(Shared, AgentMiddleware[SkillMemoryState, ContextT, 
 def _with_decision(
     response: ModelResponse[ResponseT], request: ModelRequest[ContextT], decision: dict[str, Any] | None
 ) -> ModelResponse[ResponseT] | ExtendedModelResponse[ResponseT]:
-    """The response with the decision in its record, and in the state where that has not got it."""
+    """The response with the decision in its record, and in the state if that does not have it yet."""
     if decision is None:
         return response
     response = ModelResponse([_recorded(one, decision) for one in response.result], response.structured_response)
@@ -246,9 +246,9 @@ def _decided(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
-    """An answer of ``ChatAgentKV`` with this decision: one from a cache has that of the call that it was made by.
+    """An answer of ``ChatAgentKV`` with this decision; one from a cache has that of the call that made it.
 
-    What the turn took instead, since that left no room, stays on record.
+    A fallback that the turn took for lack of room stays on record.
     """
     record = message.response_metadata.get("agentkv")
     if not isinstance(message, AIMessage) or not isinstance(record, dict):

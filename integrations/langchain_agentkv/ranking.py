@@ -1,6 +1,6 @@
-"""Which of an agent's items a query means: BM25 over words (SQLite's FTS5), with embeddings fused with their cosine.
+"""Which of an agent's items a query means: BM25 (SQLite's FTS5), fused with the cosine where there are embeddings.
 
-Knows two tables beside the items', ``words`` and ``vectors``, by item number. What is indexed is text at the paths of
+Two tables beside the items', ``words`` and ``vectors``, by item number. What is indexed is text at the paths of
 the store's ``fields``, or of the item's own ``index``; ``words`` keeps that text and, made of it by
 :mod:`agentkv.text`, the words by which it is found. Where they were made by an earlier version they are made again
 from the text. Not guaranteed: meaning, by BM25; nor that vectors of an earlier embedding function are comparable,
@@ -54,7 +54,7 @@ Among = tuple[str, tuple[bytes | float, ...]]
 
 @dataclass(frozen=True)
 class Indexed:
-    """How an item is to be found: its words, and texts of which each has a vector."""
+    """How an item can be found: its words, and texts of which each has a vector."""
 
     words: str = ""
     texts: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Indexed:
 class Ranking:
     """How one store indexes and ranks. ``config`` is LangGraph's: ``fields``; ``dims`` and ``embed`` for vectors.
 
-    Where there are vectors, words count too if it is ``hybrid``.
+    ``hybrid``: where there are vectors, words count too.
     """
 
     def __init__(self, config: IndexConfig | None, *, hybrid: bool = True) -> None:
@@ -91,7 +91,7 @@ class Ranking:
         return np.asarray(vector, _FLOAT).tobytes()
 
     def index(self, connection: sqlite3.Connection, item: int, words: str, vectors: Iterable[bytes]) -> bool:
-        """Make an item's words and vectors those given; whether it had other words, see :meth:`forget`."""
+        """Set an item's words and vectors; returns whether it had other words, see :meth:`forget`."""
         had = self.forget(connection, [item])
         if words:
             _put_words(connection, item, words.encode("utf-8", "replace").decode())
@@ -99,7 +99,7 @@ class Ranking:
         return had
 
     def forget(self, connection: sqlite3.Connection, items: Iterable[int]) -> bool:
-        """Drop what is indexed of these items; whether words went, which the file has until the index is purged."""
+        """Drop the index entries of these items; returns whether words went, which stay in the file until a purge."""
         rows = [(item,) for item in items]
         gone = connection.executemany("DELETE FROM words WHERE rowid = ?", rows).rowcount
         connection.executemany("DELETE FROM vectors WHERE item = ?", rows)
@@ -112,11 +112,11 @@ class Ranking:
     ) -> dict[int, float]:
         """The ``limit`` items (−1: all) that are nearest to the query, nearest first, with a score: more is nearer.
 
-        Without a ``vector`` that is BM25, and items that share no word with the query are not there. With one it is
-        the fused order's, above 0 to 1: half of it for being the nearest by cosine, half for being first by words and
-        having all that are asked for; items with neither a vector nor a word are not there. If not hybrid, it is the
-        cosine with the nearest of an item's vectors, −1 to 1. Of equal ones the one that was updated last comes first;
-        in the fused order, the one that is before the other by words.
+        Without a ``vector`` that is BM25, and items that share no word with the query are left out. With one it is
+        reciprocal rank fusion, above 0 to 1: half of it for being the nearest by cosine, half for being first by words
+        and having all of the query's; items with neither a vector nor a word are left out. If not hybrid, it is the
+        cosine with the nearest of an item's vectors, −1 to 1. Of equal ones the last updated comes first; in the fused
+        order, the one that is better by words.
         """
         if vector is None:
             return _by_words(connection, query, among, limit)
@@ -144,9 +144,9 @@ def _by_words(connection: sqlite3.Connection, query: str, among: Among, limit: i
 
 
 def _shares(connection: sqlite3.Connection, query: str, among: Among) -> dict[int, float]:
-    """By item, how much of what a query says it says too, 0 to 1: a word counts the more the fewer items have it.
+    """By item, the share of a query's words that it has, 0 to 1; a word counts the more the fewer items have it.
 
-    The beginning of a word counts where an item has it; of some languages none is kept.
+    The beginning of a word counts if an item has it; for some languages no beginnings are indexed.
     """
     where, bounds = among
     select = f"SELECT items.id FROM words JOIN items ON items.id = words.rowid WHERE words MATCH ? AND {where}"
@@ -204,7 +204,7 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def remake(connection: sqlite3.Connection, *, temporarily: bool = False) -> None:
-    """Make the words of an earlier version again, from the text beside them; within the caller's transaction.
+    """Build the word index of an earlier version again, from the text beside it, within the caller's transaction.
 
     ``temporarily``: for this connection alone, in a file that cannot be written.
     """

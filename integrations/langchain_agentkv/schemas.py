@@ -66,7 +66,7 @@ def _uri(value: object) -> bool:
 
 
 def unchecked(schema: Mapping[str, Any]) -> list[str]:
-    """The formats of ``schema`` that nothing checks, sorted, each once."""
+    """The formats of ``schema`` that nothing checks, sorted, without duplicates."""
     return sorted(set(_formats(schema)) - set(CHECKER.checkers))
 
 
@@ -130,8 +130,7 @@ def _validator(schema: Mapping[str, Any]) -> Validator:
 
 
 def misfit(schema: Mapping[str, Any], text: str, what: str = "the answer does") -> str:
-    """Why ``what``, a JSON text, does not fit ``schema``; empty where it does, and where it is not JSON or has no valid
-    schema."""
+    """Why ``what``, a JSON text, does not fit ``schema``; "" if it does, and if either is not valid."""
     try:
         return _fault(_validator(schema), json.loads(text, strict=False), what)
     except (ValueError, RecursionError, UsageError):
@@ -154,7 +153,7 @@ def _fault(validator: Validator, value: Any, what: str = "the answer does") -> s
 
 
 def _with_nulls(schema: Any) -> Any:
-    """The schema with OpenAPI's ``nullable`` as JSON schema says it."""
+    """The schema with OpenAPI's ``nullable`` in JSON schema's form."""
     if isinstance(schema, list):
         return [_with_nulls(part) for part in schema]
     if not isinstance(schema, Mapping):

@@ -1,8 +1,7 @@
 """What can be set for a turn: the same names, ranges and messages at construction and for one call.
 
-Knows nothing of models or messages. The ranges are those of ``agentkv.engine.llama.sampling``, stated here because that
-file loads the native library. What concerns tools and structured output is for one call only: ``tools.py`` says what
-it means.
+The ranges are those of ``agentkv.engine.llama.sampling``, stated here because that file loads the native library. What
+concerns tools and structured output is for one call only: ``tools.py`` says what it means.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class TurnSettings(BaseModel):
 
 
 class CallSettings(TurnSettings):
-    """What can be set for one call: also what ``bind_tools`` and ``with_structured_output`` bind.
+    """The settings of one call, with what ``bind_tools`` and ``with_structured_output`` bind.
 
-    ``decision``: who chose ``skill``, where it was not the caller; it goes into the answer's record.
+    ``decision``: who chose ``skill``, if not the caller; it goes into the answer's record.
     """
 
     tools: list[dict[str, Any]] = Field(default_factory=list)
@@ -79,7 +78,7 @@ class CallSettings(TurnSettings):
 def checked(given: Mapping[str, Any], *, call: bool = False) -> CallSettings:
     """Settings under their names or aliases, of a model or of a ``call``.
 
-    Raises UsageError, with every setting that is wrong and why.
+    Raises UsageError that lists every wrong setting.
     """
     values = canonical({name: value for name, value in given.items() if not (call and name in _NOT_FOR_US)})
     refuse_unknown(values, (CallSettings if call else TurnSettings).model_fields)
@@ -99,7 +98,7 @@ def canonical(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise UsageError for names that nothing reads, with the nearest that there are."""
+    """Raise UsageError for unknown names, with the nearest known one."""
     names = sorted({*known, *ALIASES})
     for name in sorted(set(given) - set(names)):
         near = difflib.get_close_matches(name, names, n=1)

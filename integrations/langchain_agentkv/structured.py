@@ -114,7 +114,7 @@ class _SoFar:
         self._broken, self._text = False, ""
 
     def add(self, message: AIMessage) -> None:
-        """Raise OutputParserException by an answer's end, which says how it ended."""
+        """Raise OutputParserException at the end of an answer that was cut or cannot be used."""
         self._broken = self._broken or bool(message.invalid_tool_calls)
         self._text += message.text
         finish = message.response_metadata.get("finish_reason")
@@ -131,7 +131,7 @@ class _SoFar:
             self._require_json()
 
     def _require_json(self) -> None:
-        """LangChain's parsers complete a JSON text that ends too early, and take NaN for a number."""
+        """Stricter than LangChain's parsers, which complete a truncated JSON text and accept NaN."""
         try:
             parse_json_markdown(self._text, parser=_strict)
         except ValueError as error:

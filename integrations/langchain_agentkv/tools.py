@@ -84,9 +84,9 @@ def calls_wanted(settings: CallSettings) -> bool:
 
 
 def bare_callable(settings: CallSettings) -> list[str]:
-    """The tools whose calls are also read as bare JSON: all, where the model is free to call or to answer in text.
+    """The tools whose calls are also parsed as bare JSON: all, where the model may call or answer in text.
 
-    Where it has to call, the grammar keeps it to its form, and where an answer is JSON, that may look like a call.
+    Where it has to call, the grammar enforces the form; where the answer is JSON, it may look like a call.
     """
     names = _names(settings)
     return names if chosen(settings.tool_choice, names) == _AUTO and answer_schema(settings) is None else []
@@ -95,7 +95,7 @@ def bare_callable(settings: CallSettings) -> list[str]:
 def grammar(engine: Engine, form: CallForm, settings: CallSettings, barred: Container[str] = ()) -> str | None:
     """The grammar of what is asked for; None where any text will do. Raises UsageError for two tools of one name.
 
-    ``barred``: tools that are taught, and may not be called now. Where that leaves none, no call has to be made.
+    ``barred``: tools that stay in the prompt, but may not be called now. If none is left, no call has to be made.
     """
     names = _names(settings)
     for name in names:
@@ -120,7 +120,9 @@ def callable_tools(settings: CallSettings, barred: Container[str] = ()) -> dict[
 
 
 def many(settings: CallSettings) -> bool:
-    """Whether an answer may hold several calls. A model that has to call would not know when to end."""
+    """Whether an answer may hold several calls; not by default where the model must call, since it would not know when
+    to end.
+    """
     choice = chosen(settings.tool_choice, _names(settings))
     given = settings.parallel_tool_calls
     return choice in (_AUTO, _ANY) and (choice == _AUTO if given is None else given)
@@ -142,14 +144,14 @@ def answer_schema(settings: CallSettings) -> Mapping[str, Any] | None:
 
 
 def unchecked_schema(settings: CallSettings) -> Mapping[str, Any] | None:
-    """The JSON schema of an answer that nobody else is known to check it by."""
+    """The JSON schema of an answer that, as far as is known, nobody else checks."""
     given = settings.response_format or {}
     inner = given.get("json_schema")
     return None if not isinstance(inner, dict) or inner.get(CHECKED) else answer_schema(settings)
 
 
 def answer_teaching(settings: CallSettings) -> str:
-    """What the system text says of an answer's schema; empty where there is none."""
+    """What the system text says about an answer's schema; "" without one."""
     schema = answer_schema(settings)
     if schema is None or schema is _ANY_OBJECT:
         return ""
@@ -165,7 +167,7 @@ def _names(settings: CallSettings) -> list[str]:
 class Verdict:
     """A call as it is given out, or that it is ``left_out``.
 
-    ``fault``: why it cannot be made, though it is whole. ``note``: for the record. ``is_repeat``: it has its result.
+    ``fault``: why a whole call cannot be made. ``note``: for the record. ``is_repeat``: it has its result already.
     """
 
     call: ToolCall | BrokenCall
@@ -190,7 +192,7 @@ class CallCheck:
         return cls(form, callable_tools(settings, barred), many(settings), repeats)
 
     def of_call(self, call: ToolCall | BrokenCall, called: bool) -> Verdict:
-        """What becomes of a call; ``called``: whether another one was given out before."""
+        """What becomes of a call; ``called``: whether the answer has given out another one."""
         if not self.tools:  # nothing but words was asked for
             return Verdict(call, left_out=True)
         if isinstance(call, BrokenCall):

@@ -51,7 +51,7 @@ _LONGEST_RESULT = 500
 
 @dataclass(frozen=True)
 class Call:
-    """A call in an answer: its ``number`` there, an ``id`` that no other call of the conversation has, the call."""
+    """A call in an answer: its ``number`` there, an ``id`` unique in the conversation, and the call itself."""
 
     number: int
     id: str
@@ -60,7 +60,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Placeholder:
-    """What is given in place of an answer that has neither text nor calls."""
+    """The text of an answer that has neither text nor calls."""
 
     text: str
 
@@ -70,7 +70,7 @@ Item = str | Call | Placeholder | Turn
 
 @dataclass(frozen=True)
 class Request:
-    """Everything that a turn needs. Its methods give text and calls in pieces, and the record as the last item."""
+    """Everything that a turn needs. Its methods yield text and calls, and the turn's record as the last item."""
 
     memory: AgentMemory
     conversation: Conversation
@@ -115,7 +115,7 @@ class Request:
         yield turn.model_copy(update={"decision": decision, "notes": tuple(notes)})
 
     def _decided(self, routed: Decision | None) -> Decision | None:
-        """The decision that this turn's skill comes from; None where the caller named it, or wants none."""
+        """The router's decision for this turn's skill; None where the caller named the skill, or wants none."""
         made = routed or self.settings.decision
         return made if made is not None and (routed is not None or made.pick == self.settings.skill) else None
 
@@ -125,7 +125,7 @@ class Request:
     def _turn(
         self, routed: Decision | None, parts: _Parts, barred: Container[str], cancellation: Cancellation
     ) -> Generator[Item, None, Turn]:
-        """One answer of the model's, which may not call ``barred`` tools, read into ``parts``; returns its record."""
+        """One answer of the model's, which may not call ``barred`` tools, parsed into ``parts``; returns its record."""
         memory, settings = self.memory, self.settings
         form = memory.call_form
         reader = CallReader(form, tools.bare_callable(settings)) if tools.calls_wanted(settings) else None
@@ -171,7 +171,7 @@ class Request:
         return bool(self.conversation.system or self.settings.tools or self.conversation.goes_on)
 
     def _call_id(self, number: int) -> str:
-        """The same for the same request, so that two runs of it can be compared."""
+        """Deterministic, so that two runs of one request can be compared."""
         messages = [
             [m.role, m.content, [[call.name, call.arguments] for call in m.calls]] for m in self.conversation.messages
         ]
@@ -242,7 +242,7 @@ class Request:
 
 
 class _Parts:
-    """An answer's parts as items: calls numbered and checked, text without the white space around the whole.
+    """An answer's parts as items: calls numbered and checked, text without white space at both ends.
 
     White space is held back until more text follows it.
     """
@@ -260,7 +260,7 @@ class _Parts:
         return not (self._started or self.called)
 
     def begin_again(self, check: CallCheck) -> None:
-        """What comes from now on is of another answer, under another check; its text stands apart."""
+        """What follows is another answer, under another check; its text is set apart."""
         self._held = "\n\n" if self._started else ""
         self._check = check
 
@@ -298,8 +298,7 @@ class _Parts:
 
 
 def _joined(first: Turn, again: Turn) -> Turn:
-    """The record of an answer that took two: what was prefilled is that of the second, what was generated that of
-    both."""
+    """The record of an answer that took two: prefill as in the second, generated tokens and times of both."""
     ms = {name: getattr(first.ms, name) + getattr(again.ms, name) for name in Timings.model_fields if name != "route"}
     generated = first.tokens.generated + again.tokens.generated
     tokens = again.tokens.model_copy(update={"generated": generated})
@@ -308,7 +307,7 @@ def _joined(first: Turn, again: Turn) -> Turn:
 
 
 class Answer:
-    """One answer on its way; asked for a chunk of each item, in order."""
+    """One answer in progress; makes a chunk of each item, in order."""
 
     def __init__(self, model_name: str) -> None:
         self._model_name = model_name
@@ -345,9 +344,8 @@ def _never_an_object(text: str) -> str:
 
 
 def usage(turn: Turn) -> UsageMetadata:
-    """Tokens of the turn as LangChain counts them.
-
-    Restored tokens are input that was read from the cache; deposited ones were read and are in it now.
+    """Tokens of the turn as LangChain counts them: restored ones are ``cache_read``, newly stored ones
+    ``cache_creation``.
     """
     tokens = turn.tokens
     n_input = tokens.restored + tokens.prefilled
