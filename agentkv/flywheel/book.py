@@ -287,7 +287,7 @@ def _decode_standing(data: bytes, name: str) -> Standing:
     return standing
 
 
-class Kept(Record):
+class KeptTask(Record):
     """A task, and the parameters with which the solution ``solution_id`` gave the answer."""
 
     task: Task
@@ -299,27 +299,27 @@ class KeptTasks:
     """The tasks kept in the store at ``store``."""
 
     def __init__(self, store: Path) -> None:
-        self._files: RecordFiles[Kept] = RecordFiles(
+        self._files: RecordFiles[KeptTask] = RecordFiles(
             store / FLYWHEEL, TASKS, "task", _decode, MAX_RECORD_BYTES, sharded=True, temporaries=store / TEMPORARIES
         )
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: KeptTask) -> None:
         """Keep a task; it replaces the same task with other parameters or another check. Raises StoreFull."""
         self._files.write(kept.task.task_id, encode_record(TASK_MAGIC, kept))
 
-    def find(self, task_id: str) -> Kept | None:
+    def find(self, task_id: str) -> KeptTask | None:
         """The task of that identity. Raises CorruptBlock, StoreReadError."""
         return self._files.read(task_id)
 
-    def all(self) -> Iterator[Kept]:
+    def all(self) -> Iterator[KeptTask]:
         """Every kept task, whether its solution is live or not. A corrupt one is skipped with a warning."""
         yield from self._files.all(
             lambda error: warn(f"passed over: {error.message} `agentkv check` lists it; learning it again mends it.")
         )
 
 
-def _decode(data: bytes, name: str) -> Kept:
-    kept = decode_record(TASK_MAGIC, data, Kept, "task")
+def _decode(data: bytes, name: str) -> KeptTask:
+    kept = decode_record(TASK_MAGIC, data, KeptTask, "task")
     if kept.task.task_id != name:
         raise Malformed(f"it is task {kept.task.task_id[:12]}")
     return kept

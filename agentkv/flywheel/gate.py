@@ -45,7 +45,7 @@ Observe = Callable[[Attempt, Verification | None, Any], None]
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnAnswers:
     """The model's own attempts at a task.
 
     ``agreeing`` of ``samples`` attempts gave ``answer`` (the most frequent; the earliest of equals). ``first_right``:
@@ -74,7 +74,7 @@ class Judged:
 
     lacks: bool
     reason: str
-    own: Own
+    own: OwnAnswers
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Gate:
         settle: bool = True,
         observe: Observe | None = None,
         cancellation: Cancellation | None = None,
-    ) -> Own:
+    ) -> OwnAnswers:
         """The model's own answers; with ``settle`` it ends at the first verified one."""
         tried: list[Tried] = []
         answers: list[str] = []
@@ -117,7 +117,7 @@ class Gate:
                 if settle:
                     break
         common = Counter(answers).most_common(1)
-        return Own(
+        return OwnAnswers(
             answer=values.decode(common[0][0]) if common else None,
             answered=bool(common),
             agreeing=common[0][1] if common else 0,
@@ -343,7 +343,7 @@ class MarginGate(Gate):
             observe(_attempt(self.memory, task, direct), None, direct.value)
         confident = direct.is_value and direct.margin >= self.margin
         right = task.check is not None and direct.is_value and is_right(task, _as_text(task, direct))
-        own = Own(direct.value, direct.is_value, int(direct.is_value), 1, right, direct.tokens, (), None)
+        own = OwnAnswers(direct.value, direct.is_value, int(direct.is_value), 1, right, direct.tokens, (), None)
         how = f"a direct answer with a margin of {direct.margin:.1f} nats" if direct.is_value else "no direct answer"
         if right:
             return Judged(False, f"the model answers it directly, rightly: {how}, nothing to gain", own)

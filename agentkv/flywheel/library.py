@@ -23,7 +23,7 @@ from typing import Any
 from agentkv.engine.base import Cancellation
 from agentkv.errors import InexactBlock, InvalidGrammar, NotProven, WindowOverflow
 from agentkv.flywheel import values
-from agentkv.flywheel.book import Deposited, Kept, KeptTasks, SolutionBook
+from agentkv.flywheel.book import Deposited, KeptTask, KeptTasks, SolutionBook
 from agentkv.flywheel.slots import Mention, Mentions, Slot, can_be_filled, render, replaced, slots_of
 from agentkv.flywheel.solution import Program, Solution
 from agentkv.flywheel.task import Task
@@ -157,7 +157,7 @@ _CARD_CHARS = 600
 class Known:
     """A live solution with its task."""
 
-    kept: Kept
+    kept: KeptTask
     solution: Solution
 
     @property
@@ -177,7 +177,7 @@ class Known:
         return isinstance(self.solution.candidate, Program) and parametric is not None and parametric.transferable
 
 
-def block_name(kept: Kept) -> str:
+def block_name(kept: KeptTask) -> str:
     """``solution/<the caller's id>-<digits of the task's identity>``. The model sees it when it routes.
 
     It has nothing of the solution, whose proof holds times: its digits, and so the routing scores, would differ from
@@ -218,11 +218,11 @@ class SolutionLibrary:
         kept = None if solution is None else self._kept(solution)
         return None if solution is None or kept is None else Known(kept, solution)
 
-    def _kept(self, solution: Solution) -> Kept | None:
+    def _kept(self, solution: Solution) -> KeptTask | None:
         kept = self.tasks.find(solution.task_id)
         return kept if kept is not None and kept.solution_id == solution.solution_id else None
 
-    def keep(self, kept: Kept, solution: Solution, cancellation: Cancellation | None = None) -> Deposited:
+    def keep(self, kept: KeptTask, solution: Solution, cancellation: Cancellation | None = None) -> Deposited:
         """Deposit a proven solution: the book's record, its task, its block.
 
         A block that does not fit into the context window, or is not exact on this model, is left out: the same task can

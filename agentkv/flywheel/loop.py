@@ -16,8 +16,8 @@ from typing import Any, Literal
 from agentkv.engine.base import Cancellation
 from agentkv.engine.generate import MAX_NEW
 from agentkv.errors import UsageError
-from agentkv.flywheel.book import Kept, SolutionBook
-from agentkv.flywheel.gate import Gate, Judged, MarginGate, Own, as_tried
+from agentkv.flywheel.book import KeptTask, SolutionBook
+from agentkv.flywheel.gate import Gate, Judged, MarginGate, OwnAnswers, as_tried
 from agentkv.flywheel.journal import NoRecorder, Recorder, attempt_record, transfer_record, turn_tokens
 from agentkv.flywheel.library import SolutionLibrary, retire
 from agentkv.flywheel.program import examine, look
@@ -76,7 +76,7 @@ class Answered:
     tokens: int
     recalled: Recalled | None = None
     transfers: tuple[Transferred, ...] = ()
-    own: Own | None = None
+    own: OwnAnswers | None = None
     decision: Decision | None = None
 
     def plain(self) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class Flywheel:
             proof=found.proof,
             parametric=parametric,
         )
-        self.library.keep(Kept(task=task, parameters=parameters), solution, cancellation)
+        self.library.keep(KeptTask(task=task, parameters=parameters), solution, cancellation)
         return Learned(
             task,
             "deposited",
@@ -326,7 +326,7 @@ class Flywheel:
         return answered
 
 
-def _refused(task: Task, made: Own) -> bool:
+def _refused(task: Task, made: OwnAnswers) -> bool:
     """Whether the task's check was run on every one of the model's own answers and none passed."""
     failed = (Verdict.FAILED, Verdict.TIMEOUT)
     return task.check is not None and made.proven is None and all(one.verdict in failed for one in made.tried)

@@ -30,7 +30,7 @@ from agentkv.errors import Cancelled, EndpointFailed, InvalidTask, UsageError
 from agentkv.flywheel import values
 from agentkv.flywheel.solution import Program, Provenance, Text
 from agentkv.flywheel.source import candidate_in
-from agentkv.flywheel.task import Task, read_file
+from agentkv.flywheel.task import Task, first_fault, read_file
 from agentkv.memory.memory import AgentMemory
 
 INSTRUCTION = (
@@ -79,6 +79,21 @@ class Solver(Protocol):
         ...
 
 
+class _Bounded(Protocol):
+    @property
+    def n(self) -> int: ...
+    @property
+    def budget(self) -> int: ...
+    @property
+    def max_new(self) -> int: ...
+
+
+def _room(solver: _Bounded, earlier: Sequence[Tried]) -> int:
+    """Tokens that a solver's next attempt may generate; 0 if it has no more attempts or no budget."""
+    left = solver.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
+    return max(0, min(left, solver.max_new)) if len(earlier) < solver.n else 0
+
+
 def task_message(task: Task) -> str:
     """The task as a solver reads it."""
     given = ""
@@ -121,10 +136,11 @@ class BestOfN:
 
     def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
         """See :class:`Solver`."""
-        left = self.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
-        if len(earlier) >= self.n or left <= 0:
-            return None
-        return self._ask(task_message(task), len(earlier), min(left, self.max_new), cancellation)
+        max_new = _room(self, earlier)
+        return self._ask(self._message(task, earlier), len(earlier), max_new, cancellation) if max_new else None
+
+    def _message(self, task: Task, earlier: Sequence[Tried]) -> str:
+        return task_message(task)
 
     def _ask(self, message: str, number: int, max_new: int, cancellation: Cancellation | None) -> Attempt:
         seed = self.seed + number
@@ -152,13 +168,8 @@ class SelfRepair(BestOfN):
         """See :class:`Solver`."""
         return f"self-repair-{self.n} {self.memory.engine.info.name}"
 
-    def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
-        """See :class:`Solver`."""
-        left = self.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
-        if len(earlier) >= self.n or left <= 0:
-            return None
-        message = repair_message(task, earlier[-1]) if earlier else task_message(task)
-        return self._ask(message, len(earlier), min(left, self.max_new), cancellation)
+    def _message(self, task: Task, earlier: Sequence[Tried]) -> str:
+        return repair_message(task, earlier[-1]) if earlier else task_message(task)
 
 
 @dataclass(frozen=True)
@@ -208,8 +219,7 @@ def _entry(path: Path, number: int, line: bytes) -> tuple[str, Attempt]:
             candidate = Text(text=found["text"])
         by = Provenance(solver=f"file {path.name}", note=str(found.get("by", "")))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidTask(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}", number) from error
+        raise InvalidTask(path, first_fault(error), number) from error
     except ValueError as error:
         raise InvalidTask(path, str(error), number) from error
     return found["id"], Attempt(candidate, by, "", "")
@@ -252,13 +262,13 @@ class Endpoint:
 
     def attempt(self, task: Task, earlier: Sequence[Tried], cancellation: Cancellation | None = None) -> Attempt | None:
         """See :class:`Solver`. A running request cannot be cancelled. Raises EndpointFailed, Cancelled."""
-        left = self.budget - sum(tried.attempt.provenance.tokens for tried in earlier)
-        if len(earlier) >= self.n or left <= 0:
+        max_new = _room(self, earlier)
+        if not max_new:
             return None
         if cancellation is not None and cancellation.requested:
             raise Cancelled("a request to an endpoint")
         message = repair_message(task, earlier[-1]) if earlier else task_message(task)
-        seed, max_new = self.seed + len(earlier), min(left, self.max_new)
+        seed = self.seed + len(earlier)
         text, tokens = self._ask(message, seed, max_new)
         provenance = Provenance(solver=self.name, seeds=(seed,), tokens=tokens)
         return Attempt(candidate_in(text), provenance, message, text)

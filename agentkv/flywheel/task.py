@@ -165,6 +165,12 @@ def read_file(path: Path, limit: int) -> bytes:
     return data
 
 
+def first_fault(error: ValidationError) -> str:
+    """The first fault of a line: the field and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
+
+
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line.strip():
@@ -176,8 +182,6 @@ def _task(path: Path, number: int, line: bytes) -> Task:
         values.decode(line)  # stricter than what follows: no NaN, no key twice
         return Task.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the line"
-        raise InvalidTask(path, f"{where}: {first['msg']}", number) from error
+        raise InvalidTask(path, first_fault(error), number) from error
     except ValueError as error:
         raise InvalidTask(path, f"not one strict JSON object: {error}", number) from error

@@ -14,7 +14,7 @@ from langchain_core.stores import BaseStore
 
 from agentkv import BlockStore
 from agentkv.errors import UsageError
-from langchain_agentkv.database import Database, seal
+from langchain_agentkv.database import Database, encode_key, seal
 
 MAX_VALUE = 500_000_000
 """Bytes of one value; SQLite's own limit is 1,000,000,000 for a row."""
@@ -49,7 +49,7 @@ class AgentKVByteStore(BaseStore[str, bytes]):
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values in the order of ``keys``, None where there is none."""
-        encoded = [_encoded(key) for key in keys]
+        encoded = [encode_key(key) for key in keys]
         with self._database.reading() as connection:
             if connection is None:
                 return [None] * len(encoded)
@@ -59,21 +59,21 @@ class AgentKVByteStore(BaseStore[str, bytes]):
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """Store all of them, replacing the values that their keys had; of a key that occurs twice, the last."""
-        pairs = [(_encoded(key), _checked(key, value)) for key, value in key_value_pairs]
+        pairs = [(encode_key(key), _checked(key, value)) for key, value in key_value_pairs]
         if pairs:
             with self._database.writing() as connection:
                 connection.executemany(_PUT, [(key, value, seal(key, value)) for key, value in pairs])
 
     def mdelete(self, keys: Sequence[str]) -> None:
         """Delete what is there of them."""
-        encoded = [(_encoded(key),) for key in keys]
+        encoded = [(encode_key(key),) for key in keys]
         if encoded:
             with self._database.writing() as connection:
                 connection.executemany("DELETE FROM entries WHERE key = ?", encoded)
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """Every key that begins with ``prefix``, in order; no lock is held while the caller uses one."""
-        first = _encoded(prefix or "")
+        first = encode_key(prefix or "")
         last: bytes | None = None
         while page := self._page(first, last):
             yield from (key.decode() for key in page)
@@ -100,16 +100,6 @@ def after_all(prefix: bytes) -> bytes | None:
     """The least bytes greater than all that begin with ``prefix``; None if there are none."""
     trimmed = prefix.rstrip(b"\xff")
     return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None
-
-
-def _encoded(key: object) -> bytes:
-    """UTF-8, whose order is that of code points."""
-    if not isinstance(key, str):
-        raise UsageError(f"a key is a str, not {type(key).__name__}")
-    try:
-        return key.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{key[:40]!r} is not valid Unicode") from error
 
 
 def _checked(key: str, value: object) -> bytes:

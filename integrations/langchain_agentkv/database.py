@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentkv import BlockStore
-from agentkv.errors import CorruptDatabase, StoreFormatError, StoreFull, StoreReadError
+from agentkv.errors import CorruptDatabase, StoreFormatError, StoreFull, StoreReadError, UsageError
 from agentkv.io import fsio, sqlitefiles
 from agentkv.store.adapters import ADAPTERS
 from agentkv.store.marker import require_marker
@@ -37,6 +37,16 @@ def seal(*parts: bytes) -> bytes:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.digest()
+
+
+def encode_key(key: object) -> bytes:
+    """A key's UTF-8, which sorts by code points. Raises UsageError."""
+    if not isinstance(key, str):
+        raise UsageError(f"a key is a str, not {type(key).__name__}")
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the key {key[:40]!r} is not valid Unicode") from error
 
 
 class Database:

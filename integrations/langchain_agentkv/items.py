@@ -36,16 +36,6 @@ def decode_namespace(data: bytes) -> Namespace:
     return tuple(label.decode() for label in data.split(_END)[:-1])
 
 
-def encode_key(key: object) -> bytes:
-    """A key's UTF-8. Raises UsageError."""
-    if not isinstance(key, str):
-        raise UsageError(f"a key is a str, not {type(key).__name__}")
-    try:
-        return key.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"the key {key[:40]!r} is not valid Unicode") from error
-
-
 def encode_value(key: str, value: object) -> bytes:
     """A value as JSON, in ASCII. Raises UsageError for what JSON would not give back (tuples come back as lists)."""
     if not isinstance(value, Mapping):

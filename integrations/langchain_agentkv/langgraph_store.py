@@ -40,13 +40,12 @@ from agentkv.errors import StoreFull, StoreReadError, UsageError
 from agentkv.io.sqlitefiles import purge
 from agentkv.notices import warn
 from langchain_agentkv.byte_store import after_all
-from langchain_agentkv.database import Database, seal
+from langchain_agentkv.database import Database, encode_key, seal
 from langchain_agentkv.items import (
     Namespace,
     check_bounds,
     decode_namespace,
     decode_value,
-    encode_key,
     encode_namespace,
     encode_value,
     is_wanted,

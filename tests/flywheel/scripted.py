@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv import AgentMemory, FakeEngine
-from agentkv.flywheel.book import Kept
+from agentkv.flywheel.book import KeptTask
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.program import examine
 from agentkv.flywheel.solution import Program, Provenance, Solution
@@ -59,5 +59,5 @@ def solution(task: Task, source: str, box: Sandbox) -> Solution:
 def filled(held: AgentMemory, box: Sandbox, task: Task | None = None, source: str = MULTIPLY) -> SolutionLibrary:
     """A library with one solution."""
     library, task = SolutionLibrary(held), task or crates()
-    library.keep(Kept(task=task, parameters=task.parameters), solution(task, source, box))
+    library.keep(KeptTask(task=task, parameters=task.parameters), solution(task, source, box))
     return library

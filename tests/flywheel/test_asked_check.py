@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentkv.errors import NotProven, UnknownTask
-from agentkv.flywheel.book import Kept, SolutionBook
+from agentkv.flywheel.book import KeptTask, SolutionBook
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
@@ -238,11 +238,11 @@ def test_a_worse_solution_of_another_check_takes_the_place_of_a_better_one(tmp_p
         library = filled(held, strong)
         asked = crates(check=Truth(answer=83))
         plus = "def solve(crates, kg):\n    return 37 + kg  # longer, and it cannot transfer\n"
-        done = library.keep(Kept(task=asked, parameters=asked.parameters), solution(asked, plus, strong))
+        done = library.keep(KeptTask(task=asked, parameters=asked.parameters), solution(asked, plus, strong))
         assert (done.live, done.reason) == (True, "proven by another check")
         assert library.find(asked.task_id).solution.answer == 83  # type: ignore[union-attr]
         worse = solution(asked, f"{plus}# and longer still\n", strong)
-        assert not library.keep(Kept(task=asked, parameters=asked.parameters), worse).live
+        assert not library.keep(KeptTask(task=asked, parameters=asked.parameters), worse).live
 
 
 def test_a_proof_is_of_its_own_task_and_check(tmp_path: Path, strong: Sandbox) -> None:
@@ -253,7 +253,7 @@ def test_a_proof_is_of_its_own_task_and_check(tmp_path: Path, strong: Sandbox) -
             library.book.deposit(proven.model_copy(update={"task_id": other.task_id}))
         for task in (other, crates(check=Truth(answer=9)), crates(check=None)):
             with pytest.raises(NotProven, match="another check"):
-                library.keep(Kept(task=task, parameters={}), proven)
+                library.keep(KeptTask(task=task, parameters={}), proven)
         assert list(library.live()) == []
         assert proven.proof.is_of(crates())
         assert not proven.proof.is_of(crates(check=Truth(answer=1702, tolerance=Tolerance(absolute=1))))
@@ -327,7 +327,7 @@ def test_an_older_solution_is_known_if_it_passes_and_gives_way_to_a_new_proof(tm
         made = wheel(held, strong, Helper(MULTIPLY))
         assert made.learn(crates()).state == "known"
         proven = solution(crates(), f"{MULTIPLY}# longer\n", strong)
-        assert made.library.keep(Kept(task=crates(), parameters=crates().parameters), proven).live
+        assert made.library.keep(KeptTask(task=crates(), parameters=crates().parameters), proven).live
 
 
 def test_a_proof_made_now_names_task_and_check(strong: Sandbox) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agentkv import BlockStore
 from agentkv.errors import CorruptBlock, NotProven, UnknownTask
-from agentkv.flywheel.book import Kept, KeptTasks, SolutionBook
+from agentkv.flywheel.book import KeptTask, KeptTasks, SolutionBook
 from agentkv.flywheel.files import entries
 from agentkv.flywheel.program import examine
 from agentkv.flywheel.solution import (
@@ -320,19 +320,19 @@ def test_a_store_with_solutions_is_sound_and_one_with_a_damaged_solution_is_not(
 
 
 def test_a_task_is_kept_by_its_identity(tmp_path: Path) -> None:
-    kept = Kept(task=crates(), parameters={"crates": 37, "kg": 46})
+    kept = KeptTask(task=crates(), parameters={"crates": 37, "kg": 46})
     KeptTasks(tmp_path).keep(kept)
     again = KeptTasks(tmp_path)
     assert again.find(crates().task_id) == kept
     assert again.find(crates(prompt="another").task_id) is None
     assert list(again.all()) == [kept]
-    again.keep(Kept(task=crates(check=None), parameters={}))
+    again.keep(KeptTask(task=crates(check=None), parameters={}))
     assert [one.task.check for one in again.all()] == [None]
 
 
 def test_a_changed_file_is_found_and_not_used(tmp_path: Path) -> None:
     with BlockStore(tmp_path / "store") as store:
-        KeptTasks(store.root).keep(Kept(task=crates(), parameters={}))
+        KeptTasks(store.root).keep(KeptTask(task=crates(), parameters={}))
         ((path, _, own),) = entries(store.root)
         assert own
         assert not check(store.files).findings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentkv.flywheel.book import Kept
+from agentkv.flywheel.book import KeptTask
 from agentkv.flywheel.library import PREFIX, SolutionLibrary
 from agentkv.flywheel.solution import Verdict
 from agentkv.flywheel.task import ByCallable, Task, Truth
@@ -150,7 +150,9 @@ def test_a_better_solution_takes_the_place_of_the_block(tmp_path: Path, strong: 
         first = library.find(crates().task_id)
         assert first is not None
         assert not first.can_transfer
-        done = library.keep(Kept(task=crates(), parameters=crates().parameters), solution(crates(), MULTIPLY, strong))
+        done = library.keep(
+            KeptTask(task=crates(), parameters=crates().parameters), solution(crates(), MULTIPLY, strong)
+        )
         assert done.live
         assert [entry.name for entry in held.names()] == [library.find(crates().task_id).name]  # type: ignore[union-attr]
 
@@ -162,7 +164,7 @@ def test_a_solution_that_is_no_better_changes_nothing_and_a_lost_task_is_learned
         library = filled(held, strong)
         worse = solution(crates(), "def solve(crates, kg):\n    return 37 * kg\n", strong)
         before = library.find(crates().task_id)
-        assert not library.keep(Kept(task=crates(), parameters={"other": 1}), worse).live
+        assert not library.keep(KeptTask(task=crates(), parameters={"other": 1}), worse).live
         assert library.find(crates().task_id) == before
         assert before is not None
         library.tasks.keep(before.kept.model_copy(update={"solution_id": "0" * 64}))  # as a crash leaves it

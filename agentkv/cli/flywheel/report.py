@@ -9,7 +9,7 @@ from agentkv.cli.flywheel import common
 from agentkv.cli.output import count, one_line, print_json, say, table
 
 if TYPE_CHECKING:
-    from agentkv.flywheel.book import Kept
+    from agentkv.flywheel.book import KeptTask
     from agentkv.flywheel.solution import Solution
 
 
@@ -48,7 +48,7 @@ def report(store: options.Store = None, as_json: options.Json = False) -> None:
     say(f"\n{count(len(rows), 'task')}, {live} with a live solution, {transfer} transfer")
 
 
-def _row(kept: Kept, solution: Solution | None, history: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(kept: KeptTask, solution: Solution | None, history: list[dict[str, Any]]) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": kept.task.id,
         "task": kept.task.task_id,

@@ -11,7 +11,7 @@ from agentkv.cli.output import print_json, say
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.flywheel.book import Kept, KeptTasks
+    from agentkv.flywheel.book import KeptTask, KeptTasks
 
 _DIGITS = 6
 
@@ -35,7 +35,7 @@ def retire(
         say(f"retired the solution of {kept.task.id} ({kept.task.task_id[:12]}); `agentkv learn` solves it anew")
 
 
-def _named(tasks: KeptTasks, wanted: str) -> Kept:
+def _named(tasks: KeptTasks, wanted: str) -> KeptTask:
     """The one kept task that is called so. Raises UnknownTask, UsageError for several."""
     from agentkv.errors import UnknownTask
 

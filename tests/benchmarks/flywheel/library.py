@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agentkv.bench.report import say
 from agentkv.errors import GuaranteeViolated
-from agentkv.flywheel.book import Kept
+from agentkv.flywheel.book import KeptTask
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import examine
 from agentkv.flywheel.solution import Program, Provenance, Solution
@@ -35,7 +35,7 @@ def solution_of(task: Task, source: str, sandbox: Sandbox, solver: str) -> Solut
 def deposit(library: SolutionLibrary, task: Task, source: str, sandbox: Sandbox, solver: str) -> Known:
     """The program as the live solution of the task, to be adapted to others. Raises GuaranteeViolated."""
     solution = solution_of(task, source, sandbox, solver)
-    library.keep(Kept(task=task, parameters=task.parameters), solution)
+    library.keep(KeptTask(task=task, parameters=task.parameters), solution)
     known = library.find(task.task_id)
     if known is None or not known.can_transfer:
         raise GuaranteeViolated(f"the solution of {task.id} cannot transfer: {solution.parametric}")

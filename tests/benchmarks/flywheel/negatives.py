@@ -17,7 +17,7 @@ from agentkv.bench import measured
 from agentkv.bench.report import now, origin, say
 from agentkv.errors import GuaranteeViolated
 from agentkv.evidence import Item
-from agentkv.flywheel.book import Kept
+from agentkv.flywheel.book import KeptTask
 from agentkv.flywheel.gate import Gate, ProcedureTrial
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
@@ -127,7 +127,7 @@ def _baked(memory: AgentMemory, sandbox: Sandbox, name: str, source: str) -> dic
         parametric=parametric,
     )
     parameters = {use.name: {"crates": 37, "kg": 46}[use.name] for use in parametric.parameters}
-    library.keep(Kept(task=task, parameters=parameters), solution)
+    library.keep(KeptTask(task=task, parameters=parameters), solution)
     known = library.find(task.task_id)
     decision, source_ = library.route(LIKE_IT)
     row = {
