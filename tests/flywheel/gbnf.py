@@ -70,8 +70,8 @@ def _atom(tokens: list[str], rules: dict[str, Parse]) -> Parse:
         assert tokens.pop(0) == ")"
         return inner
     if token.startswith('"'):
-        wanted = re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), token[1:-1])
-        return lambda text, at: iter([at + len(wanted)] if text.startswith(wanted, at) else [])
+        literal = re.sub(r"\\(.)", lambda m: {"n": "\n", "r": "\r"}.get(m[1], m[1]), token[1:-1])
+        return lambda text, at: iter([at + len(literal)] if text.startswith(literal, at) else [])
     if token.startswith("["):
         pattern = re.compile(token)
         return lambda text, at: iter([at + 1] if pattern.match(text, at) else [])

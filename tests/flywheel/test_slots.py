@@ -50,10 +50,10 @@ def test_a_mention_is_where_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"), [("2024-03-05", "9-9-9"), ("14:30", "9:9"), ("Anna", "Aa"), ("n12", "a9"), ("é", "a"), ("", "")]
+    ("text", "signs"), [("2024-03-05", "9-9-9"), ("14:30", "9:9"), ("Anna", "Aa"), ("n12", "a9"), ("é", "a"), ("", "")]
 )
-def test_shapes(text: str, wanted: str) -> None:
-    assert shape(text) == wanted
+def test_shapes(text: str, signs: str) -> None:
+    assert shape(text) == signs
 
 
 def test_spans_are_of_one_shape_and_length() -> None:

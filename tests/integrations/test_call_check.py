@@ -93,8 +93,8 @@ def test_arguments_that_do_not_fit_are_noted_since_not_everybody_checks_them(tmp
         "properties": {"n": {"type": "integer", "maximum": 10}},
         "required": ["n"],
     }
-    said = GENERIC.text([ToolCall("n", '{"n": 123}')])
-    agent = create_agent(talking(tmp_path, lambda _: said), [], response_format=ToolStrategy(schema))
+    call = GENERIC.text([ToolCall("n", '{"n": 123}')])
+    agent = create_agent(talking(tmp_path, lambda _: call), [], response_format=ToolStrategy(schema))
     why = "the call of 'n' does not fit the schema, at $.n: 123 is greater than the maximum of 10"
     with pytest.warns(AgentKVWarning, match=re.escape(why)):
         state = agent.invoke({"messages": [HumanMessage("?")]})
@@ -170,13 +170,13 @@ READ, EDIT = ("read", {"path": "a", "n": 1}), ("edit", {"path": "a"})
     ],
 )
 def test_which_calls_are_repetitions(steps: list[Any], done: list[Any]) -> None:
-    said = [HumanMessage("Go."), *(message for i, one in enumerate(steps) for message in step(i, *one))]
-    found = repeats(said)
+    messages = [HumanMessage("Go."), *(message for i, one in enumerate(steps) for message in step(i, *one))]
+    found = repeats(messages)
     assert found.calls == {key(*one) for one in done}
     for name, args in done:
         reordered = json.dumps(dict(reversed(args.items())))
         assert found.holds(name, reordered)
-    assert repeats([*said, HumanMessage("Once more.")]).calls == set()
+    assert repeats([*messages, HumanMessage("Once more.")]).calls == set()
 
 
 def test_an_agent_that_calls_again_is_asked_for_words(tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_an_agent_that_calls_again_is_asked_for_words(tmp_path: Path) -> None:
     memory = AgentMemory(tmp_path / "store", FakeEngine(replies=says, keeps_grammar=True))
     original = memory.stream
 
-    def listening(*said: Any, **how: Any) -> Any:
-        grammars.append(how["grammar"])
-        return original(*said, **how)
+    def listening(*args: Any, **options: Any) -> Any:
+        grammars.append(options["grammar"])
+        return original(*args, **options)
 
     memory.stream = listening  # type: ignore[method-assign]
     agent = create_agent(ChatAgentKV(memory=memory, skill=None), [add])
@@ -217,9 +217,9 @@ def test_the_other_tools_are_still_offered_in_place_of_a_repetition(tmp_path: Pa
     memory = AgentMemory(tmp_path / "store", FakeEngine(replies=says, keeps_grammar=True))
     original = memory.stream
 
-    def listening(*said: Any, **how: Any) -> Any:
-        asked.append(how["grammar"])
-        return original(*said, **how)
+    def listening(*args: Any, **options: Any) -> Any:
+        asked.append(options["grammar"])
+        return original(*args, **options)
 
     memory.stream = listening  # type: ignore[method-assign]
     chat = ChatAgentKV(memory=memory, skill=None, keep=False).bind_tools([add, mul], tool_choice=choice)

@@ -198,8 +198,8 @@ def test_a_bare_call_that_was_cut_is_never_a_valid_one(chat: ChatAgentKV, engine
     for n in range(1, len("```json\n" + BARE)):
         answer = bound.invoke("?", max_new=n)
         assert answer.tool_calls == []
-        said = [str(call["args"]) for call in answer.invalid_tool_calls] or [str(answer.content)]
-        assert [text.removeprefix("cut: ").strip() for text in said] == [engine.says[:n].strip()]
+        texts = [str(call["args"]) for call in answer.invalid_tool_calls] or [str(answer.content)]
+        assert [text.removeprefix("cut: ").strip() for text in texts] == [engine.says[:n].strip()]
     assert len(bound.invoke("?", max_new=len("```json\n" + BARE)).tool_calls) == 1
 
 
@@ -345,8 +345,8 @@ def test_content_blocks_that_repeat_the_calls_are_not_read_twice(chat: ChatAgent
     engine.says = "ok"
     block = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
     call = {"name": "add", "args": {"a": 1}, "id": "1"}
-    said = AIMessage([{"type": "text", "text": "Well."}, block], tool_calls=[call])
-    chat.bind_tools([add]).invoke([HumanMessage("?"), said, ToolMessage("1", tool_call_id="1")])
+    answer = AIMessage([{"type": "text", "text": "Well."}, block], tool_calls=[call])
+    chat.bind_tools([add]).invoke([HumanMessage("?"), answer, ToolMessage("1", tool_call_id="1")])
     assert engine.heard.count('{"name": "add", "arguments": {"a": 1}}') == 1
 
 

@@ -60,9 +60,9 @@ def result(*blocks: Any) -> ToolMessage:
     ],
 )
 def test_text_in_a_tools_result_is_read(block: Any, text: str) -> None:
-    said = asked(result({"type": "text", "text": "I see: "}, block))
-    assert said.messages[-1] == Message("tool", f"I see: {text}")
-    assert said.notes == ()
+    talk = asked(result({"type": "text", "text": "I see: "}, block))
+    assert talk.messages[-1] == Message("tool", f"I see: {text}")
+    assert talk.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -83,16 +83,16 @@ def test_text_in_a_tools_result_is_read(block: Any, text: str) -> None:
     ],
 )
 def test_what_is_not_text_in_a_result_is_left_out_by_name(block: Any, name: str) -> None:
-    said = asked(result({"type": "text", "text": "I see: "}, block))
-    assert said.messages[-1] == Message("tool", f"I see: [{name}, left out: this model reads text only]")
-    assert said.notes == (f"message 2: {name} was left out; this model reads text only",)
+    talk = asked(result({"type": "text", "text": "I see: "}, block))
+    assert talk.messages[-1] == Message("tool", f"I see: [{name}, left out: this model reads text only]")
+    assert talk.notes == (f"message 2: {name} was left out; this model reads text only",)
 
 
 def test_of_a_block_that_holds_both_the_text_is_read() -> None:
-    said = asked(result({"type": "tool_result", "content": [{"type": "text", "text": "a room, "}, IMAGE]}))
+    talk = asked(result({"type": "tool_result", "content": [{"type": "text", "text": "a room, "}, IMAGE]}))
     name = "image https://example.org/a.png"
-    assert said.messages[-1] == Message("tool", f"a room, [{name}, left out: this model reads text only]")
-    assert said.notes == (f"message 2: {name} was left out; this model reads text only",)
+    assert talk.messages[-1] == Message("tool", f"a room, [{name}, left out: this model reads text only]")
+    assert talk.notes == (f"message 2: {name} was left out; this model reads text only",)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_a_thread_with_an_image_in_it_goes_on(tmp_path: Any) -> None:
 
 
 def test_a_last_message_of_another_agent_is_put_to_the_model() -> None:
-    said = conversation([HumanMessage("How many?"), AIMessage("Two, I think.", name="counter")])
-    assert said.messages[1:] == (Message("user", "counter: Two, I think."),)
-    assert said.question == "How many?"
+    talk = conversation([HumanMessage("How many?"), AIMessage("Two, I think.", name="counter")])
+    assert talk.messages[1:] == (Message("user", "counter: Two, I think."),)
+    assert talk.question == "How many?"
     draft = conversation(
         [SystemMessage("Judge."), HumanMessage("An essay."), AIMessage([{"type": "text", "text": "Dr"}])]
     )
@@ -175,7 +175,7 @@ def test_two_agents_hand_off(chat: ChatAgentKV) -> None:
 
 def test_oddities_that_a_checkpoint_may_hold() -> None:
     both: Any = [{"name": "look", "args": {}, "id": None}, {"name": "ask", "args": {"é": [1]}, "id": None}]
-    said = conversation(
+    talk = conversation(
         [
             HumanMessage("a"),
             AIMessage("", tool_calls=both),
@@ -189,7 +189,7 @@ def test_oddities_that_a_checkpoint_may_hold() -> None:
             HumanMessage("e"),
         ]
     )
-    assert [(m.role, m.content) for m in said.messages] == [
+    assert [(m.role, m.content) for m in talk.messages] == [
         ("user", "a"),
         ("assistant", ""),
         ("tool", "one"),
@@ -201,7 +201,7 @@ def test_oddities_that_a_checkpoint_may_hold() -> None:
         ("user", ""),
         ("user", "e"),
     ]
-    assert [call.arguments for call in said.messages[1].calls] == ["{}", '{"é": [1]}']
+    assert [call.arguments for call in talk.messages[1].calls] == ["{}", '{"é": [1]}']
 
 
 def test_a_message_that_a_middleware_wrote_is_not_the_question() -> None:
@@ -273,13 +273,13 @@ def test_parts_of_a_conversation_are_counted(chat: ChatAgentKV, part: list[BaseM
 
 
 def test_trimming_keeps_what_fits(chat: ChatAgentKV) -> None:
-    said: list[BaseMessage] = [SAID[0]]
+    talk: list[BaseMessage] = [SAID[0]]
     for number in range(20):
-        said += [HumanMessage(f"Question {number} of many?"), AIMessage(f"Answer {number} of many.")]
-    said.append(HumanMessage("And now?"))
-    kept = trim_messages(said, max_tokens=700, token_counter=chat, include_system=True, start_on="human")
-    assert kept[0] == said[0]
-    assert kept[-1] == said[-1]
+        talk += [HumanMessage(f"Question {number} of many?"), AIMessage(f"Answer {number} of many.")]
+    talk.append(HumanMessage("And now?"))
+    kept = trim_messages(talk, max_tokens=700, token_counter=chat, include_system=True, start_on="human")
+    assert kept[0] == talk[0]
+    assert kept[-1] == talk[-1]
     assert 3 < len(kept) < 20
     assert chat.get_num_tokens_from_messages(kept) <= 700
     answer = chat.invoke(kept, skill=None)
