@@ -41,15 +41,7 @@ class Recorder(Protocol):
 class NoRecorder:
     """Writes nothing."""
 
-    def record(
-        self,
-        key: str,
-        raw: Any,
-        *,
-        expected: Any = None,
-        tokens: Mapping[str, int] | None = None,
-        figures: Mapping[str, Any] | None = None,
-    ) -> None:
+    def record(self, key: str, raw: Any, **_: Any) -> None:
         """See :class:`Recorder`."""
 
 

@@ -104,9 +104,7 @@ def _read(run: Run, limits: Limits) -> tuple[bool, Any, Verdict, str, str]:
 
 @dataclass(frozen=True)
 class Look:
-    """What a program's text contains. ``error``: why it cannot be parsed, else "". ``literals``: pairs of value and
-    line.
-    """
+    """A program's text, parsed. ``error``: why it cannot be, else "". ``literals``: pairs of value and line."""
 
     error: str
     has_solve: bool
