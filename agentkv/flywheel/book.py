@@ -287,6 +287,9 @@ def _decode_standing(data: bytes, name: str) -> Standing:
     return standing
 
 
+# --- tasks ----------------------------------------------------------------------------------------
+
+
 class KeptTask(Record):
     """A task, and the parameters with which the solution ``solution_id`` gave the answer."""
 

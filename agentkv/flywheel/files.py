@@ -61,6 +61,8 @@ def fault(files: StoreFiles, path: Path) -> str | None:
     return None
 
 
+# --- sealed files ---------------------------------------------------------------------------------
+
 R = TypeVar("R", bound=Record)
 
 

@@ -207,6 +207,8 @@ def compare(
     )
 
 
+# --- a text on trial ------------------------------------------------------------------------------
+
 ANSWER_TOKENS = 48
 
 
@@ -272,6 +274,9 @@ def is_right(task: Task, text: str) -> bool:
     except ValueError:
         return False
     return all(question.judge(answer) for question in verifier.questions(task))
+
+
+# --- the gate by margin ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,8 @@ def turn_tokens(turn: Turn | None) -> dict[str, int] | None:
     return None if turn is None else dict(turn.tokens.model_dump())
 
 
+# --- figures --------------------------------------------------------------------------------------
+
 LEARN = "flywheel learn"
 
 

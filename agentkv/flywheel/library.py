@@ -136,6 +136,8 @@ def _other_digits(run: str, draw: random.Random) -> str:
     return first + "".join(draw.choice("0123456789") for _ in run[1:])
 
 
+# --- the library ----------------------------------------------------------------------------------
+
 PREFIX = "solution/"
 NO_BLOCK = (WindowOverflow, InexactBlock)
 """Why a solution may have no block on a model."""

@@ -125,6 +125,8 @@ def look(sandbox: Sandbox, program: Program) -> Look:
         return Look(f"its text could not be looked at: {run.ending} {run.code}, {error}", False, {}, [])
 
 
+# --- a method or a constant answer? ---------------------------------------------------------------
+
 _NUMBER = re.compile(r"(?<![\w.])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\w)|(?<![\w.])\d+(?:\.\d+)?(?![\w])")
 _COMMON = {Fraction(-1), Fraction(0), Fraction(1), Fraction(2)}
 _MIN_TEXT = 3

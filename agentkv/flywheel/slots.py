@@ -164,6 +164,8 @@ def first_unused(mentions: Sequence[Mention], used: Sequence[Mention]) -> Iterat
             yield mention
 
 
+# --- parameters -----------------------------------------------------------------------------------
+
 Kind = Literal["number", "words", "quoted", "list of numbers", "list of words", "typed"]
 _MAX_STATES = 2000
 _MAX_WORDS = 8

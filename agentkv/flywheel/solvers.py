@@ -225,6 +225,8 @@ def _entry(path: Path, number: int, line: bytes) -> tuple[str, Attempt]:
     return found["id"], Attempt(candidate, by, "", "")
 
 
+# --- an endpoint ----------------------------------------------------------------------------------
+
 _MAX_BYTES = 8 << 20
 
 

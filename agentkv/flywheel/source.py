@@ -181,6 +181,8 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).disable("inline")
 
 
+# --- the program ----------------------------------------------------------------------------------
+
 WANTED = "solve"
 _BROKEN = re.compile(r"^(?:def |import |from |PARAMETERS\b|[A-Z_]+ *=)", re.M)
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})+)\}")

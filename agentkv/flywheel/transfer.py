@@ -155,6 +155,8 @@ class Recurrence:
             return None
 
 
+# --- another task ---------------------------------------------------------------------------------
+
 FILL_TOKENS, REWRITE_TOKENS = 192, 512
 
 

@@ -150,6 +150,9 @@ def _passes(question: Question, answer: Any) -> bool:
         return False
 
 
+# --- verification ---------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Verification:
     """A proof with ``answer``, that to the first question, and ``traceback``, of a failure.

@@ -137,6 +137,8 @@ def _checked(corpus: Corpus | Shelf, k: int, rerank_from: int) -> None:
         raise UsageError("reranking takes a model: pass a Corpus instead of a Shelf")
 
 
+# --- the tool -------------------------------------------------------------------------------------
+
 Result = tuple[str, Any]
 """A tool's content and artifact."""
 

@@ -133,6 +133,8 @@ def _named(block: Mapping[str, Any]) -> str:
     return kind
 
 
+# --- calls that have their result -----------------------------------------------------------------
+
 _Key = tuple[str, str]
 
 
@@ -181,6 +183,8 @@ def _called(result: ToolMessage, step: list[tuple[str | None, _Key]]) -> _Key | 
             return called
     return None
 
+
+# --- messages -------------------------------------------------------------------------------------
 
 CUT = "cut: "
 """Stands before a broken call whose text could be read as an object; not the model's, so not given back to it."""
@@ -332,6 +336,9 @@ def _text_only(index: int, message: BaseMessage) -> str:
             f"message {index} has a content block of type {kind!r}, and this model reads text only: describe it in text"
         )
     return text_of(message.content)[0]
+
+
+# --- system text and token counts -----------------------------------------------------------------
 
 
 def system_text(memory: AgentMemory, agent: str, *more: str) -> str:

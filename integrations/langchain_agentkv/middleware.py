@@ -261,6 +261,9 @@ def _recorded(message: BaseMessage, decision: dict[str, Any]) -> BaseMessage:
     return message.model_copy(update={"response_metadata": metadata})
 
 
+# --- manuals as text ------------------------------------------------------------------------------
+
+
 def holds_manual(memory: AgentMemory, other: AgentMemory, name: str) -> bool:
     """Whether ``memory`` has under ``name`` the text that ``other`` has there, so that it can be grafted."""
     if memory is other:

@@ -83,6 +83,8 @@ def _formats(schema: Any) -> Iterator[str]:
             yield from _formats(part)
 
 
+# --- schemas --------------------------------------------------------------------------------------
+
 _INNER = ("properties", "$defs", "definitions", "patternProperties")
 
 

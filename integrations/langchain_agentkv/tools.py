@@ -163,6 +163,9 @@ def _names(settings: CallSettings) -> list[str]:
     return [tool["function"]["name"] for tool in settings.tools]
 
 
+# --- calls, checked -------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A call as it is given out, or that it is ``left_out``.

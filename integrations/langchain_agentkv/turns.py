@@ -306,6 +306,9 @@ def _joined(first: Turn, again: Turn) -> Turn:
     return again.model_copy(update={"tokens": tokens, "ms": Timings(route=first.ms.route, **ms), "notes": notes})
 
 
+# --- LangChain's chunks ---------------------------------------------------------------------------
+
+
 class Answer:
     """One answer in progress; makes a chunk of each item, in order."""
 
