@@ -22,8 +22,7 @@ from langchain_core.runnables import ConfigurableField, RunnablePassthrough
 
 from agentkv import ROUTE, AgentKVWarning, AgentMemory
 from agentkv.engine.prompt import Message
-from agentkv.errors import UnknownSkill, UsageError, WindowOverflow
-from agentkv.io.shared import NotPicklable
+from agentkv.errors import NotPicklable, UnknownSkill, UsageError, WindowOverflow
 from tests.integrations.chatting import digest
 
 # --- an answer ------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def learn(
     wanted = read_tasks(tasks)
     others: list[Solver] = [] if solutions is None else [FromFile.read(solutions)]
     if teacher is not None:
-        from agentkv.flywheel.endpoint import Endpoint
+        from agentkv.flywheel.solvers import Endpoint
 
         others.append(Endpoint(teacher, teacher_model, os.environ.get(KEY, ""), seed=seed))
     # 2. The settings that name a run: with the same ones it is gone on with.
