@@ -39,10 +39,27 @@ ALLOWED = {
     "agentkv/store/FORMAT.md": r".",
     "agentkv/packs/FORMAT.md": r".",
     "agentkv/evidence/FORMAT.md": r".",
+    "agentkv/engine/EXACTNESS.md": r"^\| model \|",  # a generated table
 }
 """Files (relative to the checkout) that may use a retired term, and where in the line: formats keep their words."""
 
-ROOMS = []
+ROOMS = [
+    "agentkv/engine",
+    "agentkv/models",
+    "agentkv/sandbox",
+    "agentkv/figures.py",
+    "agentkv/fusion.py",
+    "agentkv/notices.py",
+    "agentkv/text.py",
+    "agentkv/tracing.py",
+    "tests/engine",
+    "tests/models",
+    "tests/sandbox",
+    "tests/test_fusion.py",
+    "tests/test_notices.py",
+    "tests/test_text.py",
+    "tests/test_tracing.py",
+]
 """Folders and files that hold to it."""
 
 

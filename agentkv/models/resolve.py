@@ -73,7 +73,7 @@ def _from_catalogue(entry: ModelEntry, progress: Progress | None, pull: bool) ->
         pull_entry(entry, progress)
     _check_size(entry, path)
     digest = local.known_sha256(path, progress)
-    # The digest before the header: a damaged header under a known name is first of all another file.
+    # The digest before the header: a corrupt header under a known name is first of all another file.
     _check_digest(entry, path, digest)
     gguf_check(path)
     return ModelFile(path, entry.name, digest)
