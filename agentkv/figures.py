@@ -1,4 +1,4 @@
-"""Small statistics that every figure is told with. Pure."""
+"""Small statistics that every figure is reported with."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def aim(name: str, value: float, limit: float, *, least: bool = False) -> dict[str, Any]:
-    """What is aimed at and only reported: a value of at most ``limit``, or of at least it."""
+    """A target that is only reported: a value of at most ``limit``, or of at least it if ``least``."""
     return {"aim": name, "limit": limit, "value": value, "met": value >= limit if least else value <= limit}

@@ -1,6 +1,6 @@
-"""Several orders of the same things in one, by reciprocal ranks: scores of unlike scales need not be compared.
+"""Reciprocal rank fusion: several rankings of the same things in one, without comparing scores of unlike scales.
 
-Knows ranks; refuses to know what is ranked. An item of one order alone has what it gets there.
+An item of one ranking alone has what it gets there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T", bound=Hashable)
 
 CONSTANT = 60.0
-"""The usual one: orders are fused by the sum of 1 / (this + rank), the first rank being 0."""
+"""The usual one: the sum of 1 / (this + rank) over the rankings, the first rank being 0."""
 
 
 def ranked(scores: Mapping[T, float]) -> list[tuple[int, T]]:
@@ -28,20 +28,20 @@ def ranked(scores: Mapping[T, float]) -> list[tuple[int, T]]:
     return found
 
 
-def fused(
-    orders: Iterable[tuple[float | Mapping[T, float], Iterable[tuple[int, T]]]], constant: float = CONSTANT
+def reciprocal_rank_fusion(
+    rankings: Iterable[tuple[float | Mapping[T, float], Iterable[tuple[int, T]]]], constant: float = CONSTANT
 ) -> list[tuple[T, float]]:
-    """Items of several orders by the sum of weight / (constant + rank), most first.
+    """Items of several rankings by the sum of weight / (constant + rank), highest first.
 
-    Of each order are given its weight, or one for each of its items, and ranks with items. Of equals the one that came
+    Each ranking is its weight, or one for each of its items, and its ranks with items. Of equals the one that came
     first stays first.
 
-    >>> fused([(1, enumerate("ab")), ({"b": 2, "c": 0.5}, enumerate("bc"))], constant=1)
+    >>> reciprocal_rank_fusion([(1, enumerate("ab")), ({"b": 2, "c": 0.5}, enumerate("bc"))], constant=1)
     [('b', 2.5), ('a', 1.0), ('c', 0.25)]
     """
     scores: dict[T, float] = {}
-    for weight, order in orders:
-        for rank, item in order:
+    for weight, ranking in rankings:
+        for rank, item in ranking:
             of_item = weight[item] if isinstance(weight, Mapping) else weight
             scores[item] = scores.get(item, 0.0) + of_item / (constant + rank)
     return sorted(scores.items(), key=lambda each: -each[1])

@@ -1,7 +1,7 @@
-"""What a user has to be told although nothing failed: one class of warning, and one way to give it.
+"""What a user has to know although nothing failed: one class of warning, and one way to give it.
 
 A notice says what was left out, fell back, was cut or was guessed, and what to do about it. The same sentence goes to
-``warnings``, to the record of a turn (``Turn.notes``) and, by the command line, to stderr. Refuses to know terminals.
+``warnings``, to the record of a turn (``Turn.notes``) and, by the command line, to stderr.
 """
 
 from __future__ import annotations

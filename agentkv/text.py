@@ -1,4 +1,4 @@
-"""Words of the world's languages, made the same way of what is indexed and of what is asked.
+"""Words of any language in one normal form, the same for what is indexed and for what is asked.
 
 ``words`` and ``indexed`` bring text to one form: compatibility characters, ligatures and full-width forms to plain
 ones, accents and vowel marks off, case folded, soft hyphens and zero-width characters dropped, digits of every script
@@ -23,7 +23,7 @@ from functools import lru_cache
 import regex
 
 VERSION = 2
-"""Of the form. What is kept in it is made again when this changes."""
+"""Of the normal form. An index of another version is made again."""
 TOKENIZER = "porter ascii"
 """FTS5's tokenizer for what :func:`indexed` gives: cuts at ASCII marks only, and takes English endings off."""
 
@@ -36,7 +36,7 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list of a hundred quoted words is no better to read
 )
 
-# --- one form -------------------------------------------------------------------------------------
+# --- the normal form -------------------------------------------------------------------------------------
 
 _BEYOND_ASCII = re.compile(r"(?<![!-~])[!-~]*+[^\x00-\x7f][^\x00-\x20]*+")
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});")
@@ -70,7 +70,7 @@ _DIGIT = regex.compile(r"[\p{Nd}--[0-9]]", regex.V1)
 
 
 def folded(text: str) -> str:
-    """The text in one form, case kept; not of the same length.
+    """The text in its normal form, case kept; not of the same length.
 
     >>> folded("Maßnahme, eﬃcient, القِسْط, Ａ１, don’t")
     "Maßnahme, efficient, القسط, A1, don't"
@@ -159,8 +159,8 @@ def terms(question: str) -> list[str]:
 def looked_for(question: str) -> list[str]:
     """What is looked for in what :func:`indexed` gave: a question's :func:`terms`, then the beginnings of its words."""
     others, english = _small_words(unicodedata.normalize("NFC", question))
-    begun = _beginnings(word for word in stream(question) if word not in STOP_WORDS) if others >= english else []
-    return [*terms(question), *dict.fromkeys(begun)]
+    starts = _beginnings(word for word in stream(question) if word not in STOP_WORDS) if others >= english else []
+    return [*terms(question), *dict.fromkeys(starts)]
 
 
 def seems_inflected(text: str) -> bool:
@@ -235,7 +235,7 @@ _OF_OTHERS = frozenset(
 )
 """Small words that English has not, or seldom."""
 _ENDED = "…"
-"""Marks a beginning, so that it is no word."""
+"""Marks a beginning, which no word ends with."""
 _LETTERS_ONLY = regex.compile(r"[\p{L}\p{M}]{4,}")
 _PAIRED = regex.compile(rf"[{_NO_BLANKS}\p{{Hangul}}]", regex.V1)
 _HEBREW, _ARABIC = re.compile(r"[והבלכמש](?=[א-ת]{3})"), re.compile(r"[وف]?(?:لل|[بكل]?(?:ال)?)(?=[ء-ي]{3})")
@@ -245,14 +245,14 @@ def _beginnings(found: Iterable[str]) -> list[str]:
     """The first letters of each word, by which its other forms are found: six, of a shorter word all and all but one
     or two, since of ``город`` and ``города``, ``Tisch`` and ``Tische`` one has an ending and the other none.
 
-    Measured on ``tests/benchmarks/languages.jsonl`` beside Snowball's stemmers, which find no more and have to be told
+    Measured on ``tests/benchmarks/languages.jsonl`` beside Snowball's stemmers, which find no more and have to know
     the language. Hebrew's and Arabic's articles and prepositions, which are written onto the word, are taken off.
     """
-    begun = []
+    starts = []
     for word in found:
         if _LETTERS_ONLY.fullmatch(word) and not _PAIRED.search(word):
-            begun += [f"{one[:length]}{_ENDED}" for one in _bare(word) for length in _lengths(len(one))]
-    return begun
+            starts += [f"{one[:length]}{_ENDED}" for one in _bare(word) for length in _lengths(len(one))]
+    return starts
 
 
 def _lengths(n: int) -> range:

@@ -2,16 +2,16 @@
 
     chat MODEL              a turn, as the GenAI semantic conventions have it (gen_ai.*), and agentkv.*
     ├── agentkv.route       which block (also a span of its own, for ``route``)
-    ├── agentkv.restore     the stored chain back into the context
-    ├── agentkv.prefill     reading the rest
+    ├── agentkv.restore     the stored chain into the context
+    ├── agentkv.prefill     the rest of the prompt
     ├── agentkv.generate
     └── agentkv.keep        storing the conversation's state, where asked for
-    agentkv.deposit         reading a block and storing it
+    agentkv.deposit         prefill of a block and storing it
 
 Spans go to the global tracer provider, which is the user's to set up, under the span that is current when a turn
 begins. A turn's spans are never made current themselves: a stream's pieces are fetched from wherever the reader is.
-Knows names and numbers. Questions and answers are in a span only where that was asked for; an error is told by its
-type alone, as its message may quote one. Refuses to know engines and stores.
+Questions and answers are in a span only where that was asked for; of an error only the type is, as its message may
+quote one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTENT = "content"
 
 
 class Span:
-    """A span that nobody asked for. ``on``: whether attributes are worth making."""
+    """A span that does nothing. ``on``: whether attributes are worth making."""
 
     on = False
 
@@ -61,7 +61,7 @@ _NO_SPAN = Span()
 
 
 class Tracing:
-    """Makes spans; this one makes none. ``content``: whether questions and answers belong into them."""
+    """Makes spans; this one makes none. ``content``: whether they hold questions and answers."""
 
     content = False
 
@@ -74,32 +74,32 @@ NO_TRACING = Tracing()
 
 
 def open_tracing(telemetry: Telemetry = None) -> Tracing:
-    """What makes the spans: True, ``"content"``, False, or None to go by ``AGENTKV_OTEL``, which is no by default.
+    """What makes the spans: True, ``"content"``, False, or None to go by ``AGENTKV_OTEL``, off by default.
 
     Raises UsageError where opentelemetry-api is not installed, and for another value.
     """
-    wanted: object = os.environ.get(SWITCH, "").strip().casefold() if telemetry is None else telemetry
-    if wanted is False or wanted in _OFF:
+    switch: object = os.environ.get(SWITCH, "").strip().casefold() if telemetry is None else telemetry
+    if switch is False or switch in _OFF:
         return NO_TRACING
-    if wanted is not True and wanted not in (*_ON, _CONTENT):
+    if switch is not True and switch not in (*_ON, _CONTENT):
         what = f"{SWITCH} is" if telemetry is None else "telemetry is"
-        raise UsageError(f"{what} {wanted!r}; it takes 1 (spans), content (with questions and answers) or 0")
+        raise UsageError(f"{what} {switch!r}; it takes 1 (spans), content (with questions and answers) or 0")
     try:
         from opentelemetry import trace
     except ImportError as error:
         raise UsageError("spans need opentelemetry-api: pip install 'agentkv-sdk[otel]'") from error
-    return _Otel(trace.get_tracer("agentkv", __version__), content=wanted == _CONTENT)
+    return _Otel(trace.get_tracer("agentkv", __version__), content=switch == _CONTENT)
 
 
-def messages(said: Iterable[tuple[str, str]], finish: str | None = None) -> str:
+def messages(dialogue: Iterable[tuple[str, str]], finish: str | None = None) -> str:
     """Roles and texts as the conventions' JSON for ``gen_ai.input.messages`` and ``gen_ai.output.messages``."""
     end = {} if finish is None else {"finish_reason": finish}
-    told = [{"role": role, "parts": [{"type": "text", "content": text}], **end} for role, text in said]
-    return canonical_json(told).decode()
+    parts = [{"role": role, "parts": [{"type": "text", "content": text}], **end} for role, text in dialogue]
+    return canonical_json(parts).decode()
 
 
 def routed(decision: Decision) -> dict[str, Value | None]:
-    """What a span tells of a decision: no raw pick, which may be any text that a model wrote."""
+    """Attributes for a decision: no raw pick, which may be any text that a model wrote."""
     return {
         "agentkv.route.pick": decision.pick,
         "agentkv.route.classifier": decision.classifier,

@@ -235,9 +235,9 @@ def test_words_stand_in_their_order_and_compounds_behind_them() -> None:
 
 
 def test_of_plain_english_nothing_is_changed() -> None:
-    said = "The restocking fee of an opened reader is 12% of its price; it's due at once."
-    assert indexed(said).strip() == said
-    assert " ".join(words(said)) == "the restocking fee of an opened reader is 12 of its price it s due at once"
+    text = "The restocking fee of an opened reader is 12% of its price; it's due at once."
+    assert indexed(text).strip() == text
+    assert " ".join(words(text)) == "the restocking fee of an opened reader is 12 of its price it s due at once"
 
 
 def test_terms_are_the_words_that_say_something() -> None:
@@ -272,9 +272,9 @@ def test_folding_is_done_once(text: str) -> None:
 
 def test_the_time_is_linear_in_the_text() -> None:
     def seconds(text: str) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         indexed(text)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     for piece in ("word ", "größe-", "a_", "逾期违约金", "1,234", "aB", "x", "é"):
         short, long = min(seconds(piece * 10_000) for _ in range(3)), min(seconds(piece * 80_000) for _ in range(3))

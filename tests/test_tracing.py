@@ -51,7 +51,7 @@ def spans(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
     return {span.name: span for span in found}
 
 
-def told(exporter: InMemorySpanExporter) -> str:
+def exported(exporter: InMemorySpanExporter) -> str:
     return "\n".join(span.to_json() for span in exporter.get_finished_spans())
 
 
@@ -147,9 +147,9 @@ def test_no_text_unless_asked_for(tmp_path: Path, exporter: InMemorySpanExporter
     memory = memory_in(tmp_path / "a")
     memory.ask("How long is it?")
     memory.deposit_text("fees", "The fee is 12%.")
-    said = told(exporter)
+    everything = exported(exporter)
     for text in ("How long", "7 days", "fee is", "accepted"):
-        assert text not in said
+        assert text not in everything
     with_content = memory_in(tmp_path / "b", "content")
     with_content.ask("How long is it?", skill="returns")
     attributes = spans(exporter)["chat fake"].attributes or {}
@@ -159,7 +159,7 @@ def test_no_text_unless_asked_for(tmp_path: Path, exporter: InMemorySpanExporter
     assert answered == [answer]
 
 
-def test_errors_are_told_by_their_type_alone(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+def test_of_an_error_only_the_type_is_in_a_span(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     memory = memory_in(tmp_path)
     cancellation = Cancellation()
     cancellation.cancel()
@@ -198,13 +198,13 @@ def test_spans_change_nothing(tmp_path: Path, exporter: InMemorySpanExporter) ->
     assert on.model_copy(update={"ms": off.ms}) == off
 
 
-@pytest.mark.parametrize(("said", "expected"), [(None, False), ("", False), ("0", False), ("1", True), ("true", True)])
+@pytest.mark.parametrize(("value", "expected"), [(None, False), ("", False), ("0", False), ("1", True), ("true", True)])
 def test_the_variable(
-    tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, said: str | None, expected: bool
+    tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, value: str | None, expected: bool
 ) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
-    if said is not None:
-        monkeypatch.setenv(SWITCH, said)
+    if value is not None:
+        monkeypatch.setenv(SWITCH, value)
     memory_in(tmp_path, None).ask("How long?", skill="returns")
     assert bool(exporter.get_finished_spans()) is expected
     assert open_tracing(False) is NO_TRACING

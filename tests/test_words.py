@@ -42,10 +42,27 @@ ALLOWED = {
     "agentkv/flywheel/gate.py": r"['\"]behind['\"]",  # a field and a key of records
     "agentkv/flywheel/loop.py": r'"baked_in"',  # a field of records and of the commands' output
     "agentkv/flywheel/solution.py": r'"baked_in"',
+    "agentkv/engine/EXACTNESS.md": r"^\| model \|",  # a generated table
 }
 """Files (relative to the checkout) that may use a retired term, and where in the line: formats keep their words."""
 
-ROOMS = []
+ROOMS = [
+    "agentkv/engine",
+    "agentkv/models",
+    "agentkv/sandbox",
+    "agentkv/figures.py",
+    "agentkv/fusion.py",
+    "agentkv/notices.py",
+    "agentkv/text.py",
+    "agentkv/tracing.py",
+    "tests/engine",
+    "tests/models",
+    "tests/sandbox",
+    "tests/test_fusion.py",
+    "tests/test_notices.py",
+    "tests/test_text.py",
+    "tests/test_tracing.py",
+]
 """Folders and files that hold to it."""
 
 

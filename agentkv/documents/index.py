@@ -26,7 +26,7 @@ from agentkv.documents.readable import Readable
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.errors import StaleDocument
-from agentkv.fusion import fused
+from agentkv.fusion import reciprocal_rank_fusion
 from agentkv.io.hashing import sha256
 from agentkv.io.sqlitefiles import purge
 from agentkv.text import STOP_WORDS, TOKENIZER, folded, indexed, looked_for, quoted, seems_inflected, stream, terms
@@ -142,7 +142,7 @@ class Index:
         by_name = self._by_name(question, pool) if passages else []
         by_window = self._by_window(question, pool)
         orders = (1.0, enumerate(by_window)), (1.0, enumerate(by_passage)), (_NAME_WEIGHT, enumerate(by_name))
-        return [Match(key, number, score) for (key, number), score in fused(orders)[:k]]
+        return [Match(key, number, score) for (key, number), score in reciprocal_rank_fusion(orders)[:k]]
 
     def _by_window(self, question: str, k: int) -> list[Window]:
         return self._matching(match_expression(question), k)

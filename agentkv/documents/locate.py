@@ -26,7 +26,7 @@ from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.errors import StaleDocument
-from agentkv.fusion import fused
+from agentkv.fusion import reciprocal_rank_fusion
 from agentkv.notices import warn
 from agentkv.text import terms
 
@@ -114,7 +114,7 @@ def locate(
         by_words = by_words[: max(k, _POOL)]
         near = _nearest(question, _hits(shelf, by_words, "bm25"), embed)
     orders = (1.0, enumerate((match.key, match.number) for match in by_words)), (1.0, enumerate(near))
-    matches = [Match(key, number, score) for (key, number), score in fused(orders, _CONSTANT)[:k]]
+    matches = [Match(key, number, score) for (key, number), score in reciprocal_rank_fusion(orders, _CONSTANT)[:k]]
     return _hits(shelf, _settled(shelf, question, matches, k), "bm25+embedding")
 
 

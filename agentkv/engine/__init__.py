@@ -1,1 +1,1 @@
-"""Layer 2: tokens, contexts, states. Knows nothing of files on disk but the model it loads."""
+"""Token ids, contexts and their states, chat templates, grammars, embeddings; what any engine has to offer."""

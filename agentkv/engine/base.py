@@ -1,4 +1,4 @@
-"""The ``Engine`` protocol: token ids in, logits and states out. Knows nothing of files, names or skills.
+"""The ``Engine`` protocol: token ids in, logits and states out.
 
 An engine owns one live context: a list of token ids and the KV state that they produced. Calls on it are
 serialised by its lock; tokens are counted where they pass to the decode call.
@@ -26,8 +26,9 @@ class State:
     """A captured context: its token ids, the layout of the blob, and the blob itself (uint8, 1-D).
 
     Rows that a sliding window already masks are zero. The blob holds no logits: after a restore at least one
-    token has to be evaluated. ``is_trusted`` is False for bytes of an unknown hand, and for what was read behind them:
-    values that are no numbers, or become none, must not stay in the window for whoever reads there next.
+    token has to be evaluated. ``is_trusted`` is False for bytes that this process did not compute or verify, and for
+    states decoded on top of such: values that are not finite, or become so, must not stay in the cache for what comes
+    next.
     """
 
     tokens: tuple[int, ...]
@@ -82,9 +83,9 @@ class Counters:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What is known of the loaded model. ``train_window`` is in tokens, ``sha256`` over the model's bytes.
+    """Of the loaded model. ``train_window`` is in tokens, ``sha256`` over the model's bytes.
 
-    ``n_params``: its weights, 0 where that is not known. ``spec``: its file, or the name by which it is opened again.
+    ``n_params``: how many weights it has, 0 where that is not known. ``spec``: its file, or the name that opens it.
     """
 
     name: str
@@ -110,11 +111,11 @@ class Scored:
 
     @classmethod
     def of(cls, rows: NDArray[np.float32], targets: Sequence[int]) -> Scored:
-        """From logits of shape (len(targets) + 1, n_vocab): each row but the last tells a target."""
-        told = rows[:-1]
-        top = told.max(axis=1, keepdims=True)
-        total = np.log(np.exp(told - top).sum(axis=1, dtype=np.float64))
-        hit = (told - top)[np.arange(len(targets)), np.asarray(targets, np.intp)].astype(np.float64)
+        """From logits of shape (len(targets) + 1, n_vocab): each row but the last predicts a target."""
+        predicting = rows[:-1]
+        top = predicting.max(axis=1, keepdims=True)
+        total = np.log(np.exp(predicting - top).sum(axis=1, dtype=np.float64))
+        hit = (predicting - top)[np.arange(len(targets)), np.asarray(targets, np.intp)].astype(np.float64)
         return cls(hit - total, rows[-1].copy())
 
 
@@ -150,7 +151,10 @@ class Sampler(Protocol):
 
 
 class Engine(Protocol):
-    """One model with one live context. See the module docstring for the rules that hold for every method."""
+    """One model with one live context, which may be used from several threads.
+
+    :attr:`lock` serialises calls; ``counters`` counts tokens at the decode and state calls.
+    """
 
     info: ModelInfo
     window: int
@@ -158,7 +162,7 @@ class Engine(Protocol):
 
     @property
     def alignment(self) -> int:
-        """Tokens that the kernels take together: a prompt may be cut at multiples of it without other bits.
+        """Tokens that the kernels take together: a prompt cut at a multiple of it gives the same bits as uncut.
 
         1 where no such number is known; then only the same cut gives the same bits.
         """
@@ -210,10 +214,10 @@ class Engine(Protocol):
         ...
 
     def score_after(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
-        """Decode the same ``tokens`` behind each of ``states``, every one by itself.
+        """Decode the same ``tokens`` after each of ``states``, every one by itself.
 
-        ``scored``: of how many tokens behind the first the probability is told, at least 1 and fewer than
-        ``len(tokens) - 1``. The live context is empty afterwards. Not guaranteed: the bits of reading one by one.
+        ``scored``: how many tokens after the first get a probability, at least 1 and fewer than ``len(tokens) - 1``.
+        The live context is empty afterwards. Not guaranteed: the same bits as decoding them one by one.
         """
         ...
 
@@ -224,8 +228,8 @@ class Engine(Protocol):
     def restore(self, state: State) -> None:
         """Replace the live context by ``state``. Raises InvalidState with the live context untouched.
 
-        A context that stands on a state which is not trusted is captured as not trusted, until it is cleared or another
-        state takes its place; nothing of it is left then.
+        A context on top of an untrusted state is captured as untrusted until it is cleared or another state takes its
+        place; nothing of it is left then.
         """
         ...
 
@@ -245,17 +249,17 @@ class Engine(Protocol):
 def one_by_one(engine: Engine, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
     """:meth:`Engine.score_after` in the live context, for engines and states that cannot do it at once."""
     check_scored(tokens, scored)
-    found = []
+    scores = []
     with engine.lock:
         for state in states:
             engine.restore(state)
-            told = engine.score(tokens[: scored + 1])
-            found.append(Scored(told, engine.extend(tokens[scored + 1 :])))
+            probabilities = engine.score(tokens[: scored + 1])
+            scores.append(Scored(probabilities, engine.extend(tokens[scored + 1 :])))
         engine.clear()
-    return found
+    return scores
 
 
 def check_scored(tokens: Sequence[int], scored: int) -> None:
-    """Raise UsageError unless so many tokens behind the first can be scored, with one left to tell the logits."""
+    """Raise UsageError unless so many tokens after the first can be scored, with one left for the logits."""
     if not 0 < scored < len(tokens) - 1:
         raise UsageError(f"of {len(tokens)} tokens, 1 to {len(tokens) - 2} can be scored, not {scored}")

@@ -1,9 +1,8 @@
-"""Embedders: texts to unit vectors whose cosine says how alike they are in meaning.
+"""Embedding models: texts to unit vectors whose cosine is their similarity in meaning.
 
 ``Embedder`` is what a router or an index needs of one, ``LlamaEmbedder`` runs a GGUF of an embedding model (the
-catalogue has one of 46 MB) on llama.cpp, ``FakeEmbedder`` is deterministic and needs no file. Knows texts and vectors;
-refuses to know what they stand for. Not guaranteed: the same last bits on another machine or build, so vectors carry
-the embedder's ``identity`` and are compared with its own only.
+catalogue has one of 46 MB) on llama.cpp, ``FakeEmbedder`` is deterministic and needs no file. Not guaranteed: the same
+last bits on another machine or build, so vectors carry the embedder's ``identity`` and are compared with its own only.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class LlamaEmbedder(Shared):
         self._lock = OwnedLock("embedding model")
         if self._llama.pooling_type() == llama_cpp.LLAMA_POOLING_TYPE_NONE:
             self.close()
-            raise ModelUnreadable(path, "it is no embedding model: it gives one vector a token, none a text")
+            raise ModelUnreadable(path, "not an embedding model: it gives one vector a token, none a text")
 
     @classmethod
     def open(cls, spec: str | Path, *, threads: int | None = None, **options: Any) -> LlamaEmbedder:
@@ -80,7 +79,7 @@ class LlamaEmbedder(Shared):
         self.close()
 
     def close(self) -> None:
-        """Give the model's memory back."""
+        """Free the model's memory; may be called twice."""
         if not self._lock.owner.is_here:
             return
         llama, self._llama = self._llama, None
@@ -97,7 +96,7 @@ class LlamaEmbedder(Shared):
 
 
 class FakeEmbedder:
-    """Counts character trigrams into 256 buckets: alike in spelling is alike. For tests and trying out."""
+    """Counts character trigrams in 256 buckets, so that similar spelling is similar. For tests and trying out."""
 
     name = "fake-embedder"
     identity = tagged_digest("embedder/1", "fake-embedder", "1")
@@ -114,7 +113,10 @@ class FakeEmbedder:
 
 
 def open_embedder(embedder: str | Path | Embedder | None) -> Embedder | None:
-    """What a caller gave, opened: a catalogue name, a ``.gguf`` path, an open embedder, or none."""
+    """The embedder that a caller named or gave: a catalogue name, a ``.gguf`` path, an open embedder, or None.
+
+    Raises UsageError for anything else, and the errors of ModelError.
+    """
     if embedder is None or isinstance(embedder, Embedder):
         return embedder
     if not isinstance(embedder, str | Path):
@@ -124,7 +126,7 @@ def open_embedder(embedder: str | Path | Embedder | None) -> Embedder | None:
 
 @contextlib.contextmanager
 def opened_embedder(embedder: str | Path | Embedder | None) -> Iterator[Embedder | None]:
-    """The same for a while: what is opened here is closed at the end."""
+    """Like :func:`open_embedder`; what is opened here is closed at the end."""
     opened = open_embedder(embedder)
     try:
         yield opened

@@ -2,9 +2,7 @@
 
 It keeps a real state in the real layout (a full and a windowed attention section) and computes its logits from
 the *bytes* of that state, so a restore that brings back other bytes changes what it says. With ``replies`` it
-answers in words: ``replies(prompt_text) -> text`` is asked once a turn, with everything before the answer.
-
-Not guaranteed: any likeness to a language model.
+answers in sentences: ``replies(prompt_text) -> text`` is asked once a turn, with everything before the answer.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ def fake_sha256(weights: str = "") -> str:
 
 
 def fake_fingerprint(model_sha256: str, settings: EngineSettings) -> Fingerprint:
-    """The fingerprint of a fake under these settings; what is as usual is left out, as before there were settings."""
+    """The fingerprint of a fake under these settings. Defaults are left out, as before there were settings."""
     pinned = settings.flash_attention or settings.gpu_layers
     content = {"kv_type": settings.kv_type, "flash_attention": settings.flash_attention}
     numerics = {"gpu_layers": settings.gpu_layers, "threads": settings.threads if pinned else None}
@@ -74,10 +72,10 @@ def _unusual(fields: dict[str, Any]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=8)
 def quote(prompt: str) -> str:
-    """An answer: of the lines that share most words with the question, the longest."""
+    """An answer: the longest of the lines that share most words with the question."""
     head, _, question = prompt.rpartition("user\n")
-    wanted = _words(question.removesuffix("assistant\n"))
-    shared = {line.strip(): len(wanted & _words(line)) for line in head.splitlines()}
+    asked = _words(question.removesuffix("assistant\n"))
+    shared = {line.strip(): len(asked & _words(line)) for line in head.splitlines()}
     best = max(shared, key=lambda line: (shared[line], len(line)), default="")
     return best if shared.get(best) else "I do not know."
 
@@ -87,7 +85,7 @@ def _words(text: str) -> set[str]:
 
 
 class FakeEngine(Shared):
-    """See the module's text; the methods' contract is that of :class:`agentkv.Engine`.
+    """Bytes as tokens and no model; the methods' contract is that of :class:`agentkv.Engine`.
 
     ``weights`` stands for the model's bytes: two engines with other weights have other fingerprints and logits.
     ``diverge_after``: test aid, logits differ that many tokens after a restore, as on an inexact architecture.
@@ -251,9 +249,9 @@ class FakeEngine(Shared):
             seed.update(b"diverged")
         raw = np.frombuffer(hashlib.shake_256(seed.digest()).digest(4 * N_VOCAB), "<u4")
         logits = (raw.astype(np.float64) / 2**32).astype(np.float32)
-        wanted = self._scripted()
-        if wanted is not None:
-            logits[wanted] += 8
+        scripted = self._scripted()
+        if scripted is not None:
+            logits[scripted] += 8
         return logits
 
     def _scripted(self) -> int | None:
@@ -261,8 +259,8 @@ class FakeEngine(Shared):
             return None
         at = len(self._tokens) - 1 - self._tokens[::-1].index(ANSWER)
         prompt = bytes(token for token in self._tokens[:at] if token < 256).decode("utf-8", "replace")
-        answer, said = self._replies(prompt).encode(), len(self._tokens) - at - 1
-        return answer[said] if said < len(answer) else END
+        answer, n_written = self._replies(prompt).encode(), len(self._tokens) - at - 1
+        return answer[n_written] if n_written < len(answer) else END
 
     def capture(self) -> State:
         """See :class:`agentkv.Engine`."""

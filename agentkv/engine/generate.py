@@ -1,7 +1,7 @@
 """The generation loop that all engines share: sampling, stop strings, whole characters, cancellation.
 
-Knows an :class:`Engine` only by its protocol. One token passes: logits → sampler → token bytes → decoder that
-waits for whole characters → hold-back for stop strings → :class:`Piece`.
+The path of a token: logits → sampler → token bytes → decoder that waits for whole characters → text held back while
+it may be a stop string → :class:`Piece`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from agentkv.errors import Cancelled, UsageError, WindowOverflow
 from agentkv.io.hashing import sha256
 
 MAX_NEW = 512
-"""Most tokens of an answer where the caller names no number: whole answers of a page; shorter ones end by themselves.
-"""
+"""Most tokens of an answer by default: a page; shorter answers end by themselves."""
 LEAST_NEW = 48
-"""So many have to fit all the same, or there is no room for an answer."""
+"""At least so many have to fit, or there is no room for an answer."""
 
 
 def room(n_block: int, n_turn: int, max_new: int | None, window: int) -> int:
@@ -156,6 +155,6 @@ def chained(hashes: list[str]) -> str:
     return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
-def first_difference(fresh: list[str], graft: list[str]) -> int | None:
+def first_difference(cold: list[str], graft: list[str]) -> int | None:
     """The first step (from 1) at which two probes differ, None if they agree."""
-    return next((i + 1 for i, (a, b) in enumerate(zip(fresh, graft, strict=True)) if a != b), None)
+    return next((i + 1 for i, (a, b) in enumerate(zip(cold, graft, strict=True)) if a != b), None)

@@ -1,8 +1,8 @@
-"""The state blob of llama.cpp: parse, check, cut by position, put together again, zero masked rows.
+"""The state blob of llama.cpp: parse, check, cut by position, assemble, zero masked rows.
 
-Knows bytes only; no native code is called here. The structure of a blob (headers, cell table, row sizes)
-follows from a :class:`StateLayout` and the number of tokens, so one generator of structure bytes serves both
-to write a blob and to check one: whatever differs from it is refused before native code sees it.
+The structure of a blob (headers, cell table, row sizes) follows from a :class:`StateLayout` and the number of tokens,
+so one generator of structure bytes serves both to write a blob and to check one: whatever differs from it is refused
+before native code sees it.
 
 Source of the format: llama.cpp ``llama-kv-cache.cpp`` and ``llama-memory-recurrent.cpp`` (whole-context
 state, unified cache, every cell owned by sequences 0 and 1). Not guaranteed: pieces that cannot be parsed
@@ -343,7 +343,7 @@ def zero_masked_rows(blob: Blob, layout: StateLayout, n_tokens: int) -> None:
             _slice(blob, run, n_tokens, 0, dead)[...] = 0
 
 
-# --- cutting and putting together -----------------------------------------------------------------
+# --- cutting and assembling -----------------------------------------------------------------------
 
 
 def cuts(start: int, stop: int) -> list[tuple[int, int]]:
@@ -371,7 +371,7 @@ def piece_of(state: State, ref: SegmentRef) -> Blob:
 
 @dataclass(frozen=True)
 class Cut:
-    """A state and how it is cut already: ``segments`` give its bytes."""
+    """A state with the segments that it has been cut into, which together hold its bytes."""
 
     state: State
     segments: tuple[SegmentRef, ...]
@@ -380,8 +380,8 @@ class Cut:
 def cut_after(state: State, ranges: list[tuple[int, int]], before: Cut) -> tuple[list[SegmentRef], dict[str, Blob]]:
     """Like :func:`cut`, for a state that begins with ``before``'s tokens; by digest, the bytes of new segments only.
 
-    A segment of ``before`` is taken over where its rows are compared and found the same bytes: they are neither copied
-    nor hashed. Under a sliding window they are not all, since rows that were visible there are masked here.
+    A segment of ``before`` is used again where a comparison finds its rows to be the same bytes: they are neither
+    copied nor hashed. Under a sliding window not all are, since rows that were visible there are masked here.
     """
     layout, n_tokens = state.layout, len(state.tokens)
     places, others = _Places(layout, n_tokens), _Places(before.state.layout, len(before.state.tokens))
@@ -406,7 +406,7 @@ def cut_after(state: State, ranges: list[tuple[int, int]], before: Cut) -> tuple
 
 
 class _Places:
-    """Where in a blob the rows of each section lie, and the fixed sections; found once for a layout and length."""
+    """Offsets in a blob of each section's rows and of the fixed sections, found once for a layout and length."""
 
     def __init__(self, layout: StateLayout, n_tokens: int) -> None:
         self._layout, self._n_tokens = layout, n_tokens
@@ -456,7 +456,7 @@ def reference(index: int, start: int, stop: int, piece: Blob, width: int) -> Seg
 
 
 class Assembly:
-    """A blob being put together from segments; ``place`` may be called from several threads at once."""
+    """A blob being assembled from segments; ``place`` may be called from several threads at once."""
 
     def __init__(self, layout: StateLayout, n_tokens: int) -> None:
         self.layout, self.n_tokens = layout, n_tokens
@@ -466,7 +466,7 @@ class Assembly:
             self.blob[offset : offset + len(item)] = np.frombuffer(item, np.uint8)
 
     def place(self, ref: SegmentRef, raw: Blob) -> None:
-        """Lay one segment's raw bytes into the blob. Raises InvalidState if it is not of the right size."""
+        """Copy one segment's raw bytes into the blob. Raises InvalidState if it is not of the right size."""
         if ref.section in self._places.fixed:
             offset = self._places.fixed[ref.section]
             if raw.nbytes != self.layout.sections[ref.section].fixed_bytes:
@@ -487,7 +487,7 @@ class Assembly:
 
 
 def assembled(layout: StateLayout, n_tokens: int, segments: Sequence[tuple[SegmentRef, Blob]]) -> Blob:
-    """The blob that all of a state's segments, as ``cut`` made them, give together."""
+    """The blob of all of a state's segments, as :func:`cut` made them."""
     assembly = Assembly(layout, n_tokens)
     for ref, raw in segments:
         assembly.place(ref, raw)

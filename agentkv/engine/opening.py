@@ -1,8 +1,8 @@
-"""With which model and settings an engine is opened: as its caller says, else the environment, else the store.
+"""With which model and settings an engine is opened: the caller's, else the environment's, else the store's.
 
-All of it is in the fingerprint, or may be: an engine that was opened otherwise than the one that deposited finds
-nothing of what that has stored. So it can be set once for a store instead of being said with every call. Loads no
-native library before an engine is opened.
+All of it is in the fingerprint, or may be: an engine opened with other settings than the one that deposited finds
+nothing that it stored. So they can be set once for a store instead of with every call. No native library is loaded
+before an engine is opened.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false"
 _FAKE_WINDOW = 1 << 16
 
 
-def parsed(name: str, text: str, said: str) -> Any:
-    """A setting's value from its text; ``said``: how the setting is called where it was written. Raises UsageError."""
+def parsed(name: str, text: str, label: str) -> Any:
+    """The value of setting ``name`` from its text; ``label`` is its name in errors. Raises UsageError."""
     value: Any = text.strip()
     if name == "flash_attention":
         if value.lower() not in _SWITCH:
-            raise UsageError(f"{said} is on or off, not {text!r}")
+            raise UsageError(f"{label} is on or off, not {text!r}")
         value = _SWITCH[value.lower()]
     elif name in ("window", "gpu_layers", "threads"):
         if not value.isdecimal():
-            raise UsageError(f"{said} is a whole number, not {text!r}")
+            raise UsageError(f"{label} is a whole number, not {text!r}")
         value = int(value)
     try:
         EngineChoice.model_validate({name: value})
     except ValidationError as error:
-        raise UsageError(f"{said} = {text!r}: {error.errors()[0]['msg']}") from error
+        raise UsageError(f"{label} = {text!r}: {error.errors()[0]['msg']}") from error
     return value
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What the environment says; an empty variable says nothing. Raises UsageError."""
+    """The settings that the environment has; an empty variable is not set. Raises UsageError."""
     known = os.environ if environment is None else environment
     return {name: parsed(name, known[key], key) for name, key in VARIABLES.items() if known.get(key, "").strip()}
 
 
 def choose(given: Mapping[str, Any], stored: EngineChoice) -> tuple[str | Path, EngineSettings]:
-    """The model and its settings. ``given``: what the caller said, None for what he did not say. Raises UsageError."""
-    said = {name: value for name, value in given.items() if value is not None}
-    values = {**stored.model_dump(exclude_none=True), **from_environment(), **said}
+    """The model and its settings. ``given``: the caller's, None for those that he left out. Raises UsageError."""
+    own = {name: value for name, value in given.items() if value is not None}
+    values = {**stored.model_dump(exclude_none=True), **from_environment(), **own}
     model = values.pop("model", DEFAULT)
     unknown = sorted(set(values) - {field.name for field in dataclasses.fields(EngineSettings)})
     if unknown:
@@ -91,7 +91,7 @@ def require_usable(model: str | Path, settings: EngineSettings) -> None:
 
 
 def model_sha256(model: str | Path) -> str:
-    """The digest of the model that is named so; nothing is fetched or loaded. Raises the errors of ModelError."""
+    """The digest of the model of this name; nothing is fetched or loaded. Raises the errors of ModelError."""
     from agentkv.models import CATALOGUE, resolve
 
     if is_fake(model):

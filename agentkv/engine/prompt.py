@@ -1,29 +1,29 @@
 """Prompts as token ids, built from the model's own chat template.
 
-The template is rendered once with slots in place of content and cut at them. Template pieces are tokenised with
-special tokens on, content with them off, each piece by itself: a text that holds ``<|im_end|>`` cannot forge a turn,
-and the seam between a block and the turn behind it is a seam between pieces. Text is never compared. An assistant's
-message is the exception to "by itself": content, calls and the template's text between them are tokenised together
-(special tokens off), because that is how the model wrote them.
+The template is rendered once with slots in place of content and cut at them. The template's texts are tokenised with
+special tokens on, content with them off, each by itself: a text that holds ``<|im_end|>`` cannot forge a turn, and the
+seam between a block and the turn after it is a seam between texts. Text is never compared. An assistant's message is
+the exception to "by itself": content, calls and the template's text between them are tokenised together (special
+tokens off), because that is how the model wrote them.
 
-The order is: agent prefix and tools, manual, turns. Tools belong to the prefix, so a manual can be grafted behind
-them. Where the template has no system role, all of it opens the first user message. ``tools.py`` says how tools,
+The order is: agent prefix and tools, manual, turns. Tools belong to the prefix, so a manual can be grafted on top of
+them. Where the template has no system role, all of it opens the first user message. ``template.py`` says how tools,
 calls and results are written.
 
-The ids grow at the end: a conversation's pieces, one a message, are the first pieces of the same conversation with
-more messages. Templates that write an earlier message otherwise once more follow it, and results of several calls
-that share one turn, are cut only where this holds (``Prompt.pieces``).
+Ids are only appended: a conversation's pieces, one a message, are the first pieces of the same conversation with more
+messages. Templates that write an earlier message otherwise once more follow it, and results of several calls that
+share one turn, are cut only where this holds (``Prompt.pieces``).
 
 Messages of one role in a row stay apart where the template takes them, and are joined by a blank line where it
-insists on turns by turns. A system message behind the first message stays where it is; where the template refuses
-that, its text is the user's.
+insists on alternating turns. A system message after the first message stays where it is; where the template refuses
+that, it becomes the user's.
 
 Prefix and manual are filled up with newlines to a multiple of the engine's ``alignment``: a seam then falls between
-the groups of rows that the kernels take together, and the parts read one after the other give the same bits as the
-whole prompt read at once.
+the groups of rows that the kernels take together, and a prefill part by part gives the same bits as one of the whole
+prompt.
 
 Not guaranteed: that the ids equal those of the rendered prompt tokenised as one string. They may differ at a seam;
-block ids + turn ids *is* the prompt, for the fresh reading and the graft alike.
+block ids + turn ids *is* the prompt, for a cold prefill and for a graft alike.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A turn's ids in parts: ``prefix`` (before the manual), ``manual``, ``reference`` (or none), ``turn``.
+    """A turn's token ids in parts: ``prefix`` (before the manual), ``manual``, ``reference`` (or none), ``turn``.
 
-    ``pieces`` is ``turn`` cut by message, with one more at the end: the opening of the answer. A message behind which
-    the conversation cannot be cut has an empty piece, and its ids stand in a later one.
+    ``pieces`` is ``turn`` cut by message, with one more at the end: the opening of the answer. A message after
+    which the conversation cannot be cut has an empty piece, and its ids are in a later one.
     """
 
     prefix: tuple[int, ...]
@@ -119,10 +119,10 @@ class PromptBuilder:
         return own_form(self._template)
 
     def build(self, prefix: str, manual: str, messages: Sequence[Message], *, tools: Sequence[Schema] = ()) -> Prompt:
-        """The ids for a system text of ``prefix``, ``tools`` and ``manual``, and the conversation behind it.
+        """The ids for a system text of ``prefix``, ``tools`` and ``manual``, and the conversation after it.
 
         ``messages`` begin with the user's or an assistant's and do not end with an assistant's. Where the template
-        has no system role, the system text opens the first message. Raises UsageError for tools that are no JSON.
+        has no system role, the system text opens the first message. Raises UsageError for tools that are not JSON.
         """
         if not messages or messages[-1].role == "assistant" or messages[0].role in ("system", "tool"):
             raise UnsupportedTemplate(
@@ -263,7 +263,7 @@ def _as_json(tools: Sequence[Schema]) -> list[str]:
         raise UsageError(f"a tool's schema is not JSON: {error}") from error
 
 
-# --- a conversation written down ----------------------------------------------------------------------
+# --- a conversation as the template takes it ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ class _Rendering:
 
 
 def _dialogue(template: ChatTemplate, items: _Items) -> tuple[list[dict[str, Any]], list[str], list[int]]:
-    """Messages with slots, what fills slots 1 and up, and for each item the number of the slot behind its last."""
+    """Messages with slots, what fills slots 1 and up, and for each item the number of the slot after its last."""
     dialogue: list[dict[str, Any]] = [{"role": "system", "content": slot(0)}] if template.has_system else []
     contents: list[str] = []
     ends: list[int] = []
@@ -366,25 +366,34 @@ def _boundaries(
 ) -> tuple[list[int | None], int]:
     """Where each message ends in ``whole``, None where it cannot be cut, and where the opening of the answer begins.
 
-    A message ends where the conversation up to it would. What was found for one seam holds for every seam of the
-    same two roles with the same text, so a long conversation is not rendered once for each of its messages.
+    A message ends where the conversation up to it would. The length found for one seam holds for every seam of the
+    same text between the same two roles, so a long conversation is not rendered once for each of its messages.
     """
-    offset = len(dialogue) - len(ends)
-    seams: dict[tuple[str, str, str], int | None] = {}
-    at: list[int | None] = []
-    for index, end in enumerate(ends[:-1]):
-        last = slot(end - 1)
-        start = whole.index(last) + len(last)
-        between = whole[start : whole.index(slot(end))]
-        seam = (between, dialogue[offset + index]["role"], dialogue[offset + index + 1]["role"])
-        if seam not in seams:
-            stop = _length_of_beginning(template, dialogue[: offset + index + 1], whole)
-            seams[seam] = None if stop is None else stop - start
-        length = seams[seam]
-        at.append(None if length is None else start + length)
-    stop = _length_of_beginning(template, dialogue, whole)
-    stop = len(whole) if stop is None else stop
-    return [*at, stop], stop
+    n_system = len(dialogue) - len(ends)
+    lengths: dict[_Seam, int | None] = {}
+    stops: list[int | None] = []
+    for n_messages, end in enumerate(ends[:-1], n_system + 1):
+        start, seam = _seam(dialogue, whole, n_messages, end)
+        if seam not in lengths:
+            stop = _length_of_beginning(template, dialogue[:n_messages], whole)
+            lengths[seam] = None if stop is None else stop - start
+        length = lengths[seam]
+        stops.append(None if length is None else start + length)
+    opening = _length_of_beginning(template, dialogue, whole)
+    opening = len(whole) if opening is None else opening
+    return [*stops, opening], opening
+
+
+_Seam = tuple[str, str, str]
+"""The template's text between two messages, and their roles."""
+
+
+def _seam(dialogue: list[dict[str, Any]], whole: str, n_messages: int, end: int) -> tuple[int, _Seam]:
+    """Where in ``whole`` the seam after the first ``n_messages`` begins, and the seam; ``end``: the slot after it."""
+    last = slot(end - 1)
+    start = whole.index(last) + len(last)
+    text = whole[start : whole.index(slot(end))]
+    return start, (text, dialogue[n_messages - 1]["role"], dialogue[n_messages]["role"])
 
 
 def _length_of_beginning(template: ChatTemplate, dialogue: list[dict[str, Any]], whole: str) -> int | None:

@@ -14,7 +14,7 @@ KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 
 
 def require_gpu(settings: EngineSettings, is_there: bool) -> None:
-    """Raise NoGpu for layers on a GPU where there is none to put them on."""
+    """Raise NoGpu for layers on a GPU where there is no GPU."""
     if settings.gpu_layers and not is_there:
         raise NoGpu(settings.gpu_layers)
 
@@ -25,9 +25,12 @@ class EngineSettings:
 
     ``window``: tokens in the context, None for the model's own, at most 8,192. ``flash_attention`` off is what makes
     a CPU's bits independent of the batch split. ``kv_type`` ``q8_0`` halves the state and needs flash attention.
-    ``batch``: tokens a decode call; a multiple of 32, because llama.cpp's kernels treat the rows of a batch in groups
-    of four and the rows left over by another kernel: seen with a batch of 101, other bits. ``lora``: adapter files
-    with their scales. Rope 0 means the model's own.
+    ``batch``: tokens a decode call; a multiple of 32, because llama.cpp's kernels compute the rows of a batch in
+    groups of four and the rows left over by another kernel: a batch of 101 gave other bits. ``gpu_layers``: layers on
+    a GPU. ``lora``: adapter files with their scales. Rope 0 means the model's own. Raises UsageError.
+
+    >>> EngineSettings(window=4096, threads=2).n_threads
+    2
     """
 
     window: int | None = None

@@ -1,7 +1,6 @@
-"""What stands in the rows of a state: how many bytes they take, and whether all of them are numbers.
+"""The values in the rows of a state: how many bytes they take, and whether all of them are finite numbers.
 
-Knows the layout and ggml's types of elements; no native code is called here. Not guaranteed: that numbers are the right
-ones, nor anything about opaque sections and block-quantised types other than q8_0.
+Not covered: opaque sections, and block-quantised types other than q8_0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each catalogue name stands for. Data only: nothing here touches a file or the network.
+"""The catalogue of models. Data only: nothing here touches a file or the network.
 
-The SHA-256 is the identity; packages and members only say where the bytes can be had. A new version of a
-package changes nothing here, since versions are pinned.
+The SHA-256 is the identity; packages and members are where to get the bytes. A new version of a package changes
+nothing here, since versions are pinned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Is this file a complete GGUF? Reads the header, never the tensor data, and allocates nothing it has not
-seen.
+"""Is this file a complete GGUF? Reads the header, never the tensor data, and allocates nothing it has not seen.
 
 Covers: magic, versions 2 and 3 (little-endian), metadata, tensor infos, and whether the last byte of every
-tensor lies inside the file. Does not cover: damage inside tensor data (that is what the SHA-256 is for), and
+tensor lies inside the file. Does not cover: corruption inside tensor data (that is what the SHA-256 is for), and
 whether llama.cpp knows the architecture. Memory stays below ``MAX_HEADER``; nothing is mapped, so a file that
 shrinks while it is read is an error and not a signal.
 """
@@ -43,8 +42,7 @@ TYPE_SIZES = {
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What the header says: counts, ``alignment`` and byte offsets of the tensor data (``data_end``
-    exclusive).
+    """From the header: counts, ``alignment`` and byte offsets of the tensor data (``data_end`` exclusive).
 
     ``unsized`` counts tensors of a type that this version does not know, whose ends could not be checked.
     """
@@ -199,8 +197,8 @@ class _Header:
         if position > MAX_HEADER:
             self.refuse(f"its header is larger than {MAX_HEADER:,} bytes")
         if position > len(self.buffer):
-            wanted = max(position, 2 * len(self.buffer), _FIRST_READ) - len(self.buffer)
-            self.buffer += self.file.read(wanted)
+            n_missing = max(position, 2 * len(self.buffer), _FIRST_READ) - len(self.buffer)
+            self.buffer += self.file.read(n_missing)
             if position > len(self.buffer):
                 self.refuse("it was cut while it was read")
         return len(self.buffer)

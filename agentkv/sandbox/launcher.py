@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Started(NamedTuple):
-    """What runs. ``root``: the process whose end is the end; ``reports``: where process 1 says how the candidate ended.
+    """What runs. ``root``: the process whose end ends the run; ``reports``: where process 1 reports the candidate's.
 
     ``uid``: the candidate's own user. ``kernel_ends_all``: nothing outlives ``root``.
     """
@@ -279,7 +279,7 @@ class _Lines:
 
 
 def _watch(started: Started, config: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the end, or bring it about; then nothing of it is left, or ``left`` says so."""
+    """Wait for the end, or enforce it. The report for ``ended``; ``left``: a process of it may be left."""
     woken = _wake_on_children()
     status, over, seen_cpu_s = None, None, 0.0
     while True:

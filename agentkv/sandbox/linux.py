@@ -39,7 +39,7 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that ``flags`` name for new ones."""
+    """Move to new namespaces of the kinds in ``flags``."""
     _call("unshare", ctypes.c_int(flags))
 
 
@@ -56,7 +56,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def umount_detached(target: str) -> None:
-    """Take a mount out of sight at once, whoever still uses it."""
+    """Unmount at once, also while a process uses it."""
     _call("umount2", os.fsencode(target), ctypes.c_int(MNT_DETACH))
 
 
@@ -76,12 +76,12 @@ def _prctl(option: int, argument: int = 0) -> None:
 
 
 def die_with_parent() -> None:
-    """Be killed when the parent ends. A change of user takes this back, so call it after."""
+    """Be killed when the parent ends. A change of user resets this, so call it after."""
     _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def become_subreaper() -> None:
-    """Inherit every orphan among the descendants."""
+    """Become the parent of every orphan among the descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -91,7 +91,7 @@ def forbid_new_privileges() -> None:
 
 
 def drop_capability_bounds() -> None:
-    """No capability can be had again by an ``exec``; those that the kernel lacks or refuses are passed over."""
+    """Drop every capability from the bounding set, so that no ``exec`` regains one; stops at the first refusal."""
     for capability in range(_LAST_CAPABILITY + 1):
         try:
             _prctl(_PR_CAPBSET_DROP, capability)

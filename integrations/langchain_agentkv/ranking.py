@@ -25,7 +25,7 @@ from langgraph.store.base import IndexConfig, ensure_embeddings, get_text_at_pat
 
 from agentkv import text
 from agentkv.errors import UsageError
-from agentkv.fusion import fused, ranked
+from agentkv.fusion import ranked, reciprocal_rank_fusion
 
 _WORDS = f"CREATE VIRTUAL TABLE words USING fts5(text UNINDEXED, terms_{text.VERSION}, tokenize = '{text.TOKENIZER}')"
 _PUT_WORDS = f"INSERT INTO words (rowid, text, terms_{text.VERSION}) VALUES (?, ?, ?)"
@@ -125,7 +125,7 @@ class Ranking:
         by_words = ranked(_by_words(connection, query, among, -1))
         by_vector = ranked(_by_vector(connection, vector, among, -1))
         shares = _shares(connection, query, among) if by_words else {}
-        order = fused([(shares, by_words), (1.0, by_vector)], _CONSTANT)
+        order = reciprocal_rank_fusion([(shares, by_words), (1.0, by_vector)], _CONSTANT)
         return {item: score * _CONSTANT / 2 for item, score in (order if limit < 0 else order[:limit])}
 
 

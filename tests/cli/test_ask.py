@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentkv import FakeEngine
 from agentkv.cli import ask as command
+from agentkv.notices import AgentKVWarning
 from agentkv.records import Turn
 
 from .conftest import Run, damage, error_of, record
@@ -116,3 +118,10 @@ def test_white_space_around_an_answer_is_not_shown(capsys: pytest.CaptureFixture
     turn = Turn.model_validate_json(filled("ask", QUESTION, "--skill", "fees", "--json").stdout)
     command.show(iter(["\n ", " a", " ", "\n", "b \x1b[2J", "  ", turn]))
     assert capsys.readouterr().out == "a \nb �[2J\n"
+
+
+def test_what_a_grammar_leaves_out_of_a_schema_is_a_warning() -> None:
+    engine = FakeEngine(keeps_grammar=True)
+    with pytest.warns(AgentKVWarning, match="cannot hold an answer to minimum"):
+        grammar = command._schema_grammar(engine, '{"type": "integer", "minimum": 3}')
+    assert "answer-root" in grammar

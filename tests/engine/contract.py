@@ -53,16 +53,16 @@ class EngineContract:
             assert np.array_equal(engine.capture().blob, state.blob), n
             assert first_difference(fresh, greedy_hashes(engine, ids[1], 12)) is None, n
 
-    def test_what_is_read_behind_an_untrusted_state_is_not_trusted(self, engine: Engine) -> None:
+    def test_what_is_decoded_on_top_of_an_untrusted_state_is_untrusted(self, engine: Engine) -> None:
         engine.clear()
         engine.extend(self.tokens(engine, 40))
         state = engine.capture()
         assert state.is_trusted
         engine.restore(replace(state, is_trusted=False))
         engine.extend(self.tokens(engine, 7))
-        behind = engine.capture()
+        on_top = engine.capture()
         engine.clear()
-        engine.restore(behind)
+        engine.restore(on_top)
         assert not engine.capture().is_trusted
         engine.restore(state)
         assert engine.capture().is_trusted
@@ -160,7 +160,7 @@ class EngineContract:
             next(generate(engine, engine.extend(self.tokens(engine, 1)), max_new=engine.window))
         assert engine.counters.decoded == decoded + 1
 
-    def test_empty_extension_and_foreign_ids_are_refused(self, engine: Engine) -> None:
+    def test_empty_extension_and_unknown_ids_are_refused(self, engine: Engine) -> None:
         engine.clear()
         for bad in ([], [-1], [engine.info.n_vocab]):
             with pytest.raises(UsageError):
@@ -188,15 +188,15 @@ class EngineContract:
         assert np.median(np.abs(scores - exact)) < 0.1
         assert np.corrcoef(scores, exact)[0, 1] > 0.99
 
-    def test_scores_behind_several_states_agree_with_one_by_one(self, engine: Engine) -> None:
+    def test_scores_after_several_states_agree_with_one_by_one(self, engine: Engine) -> None:
         ids = self.tokens(engine, 60)
         states = []
         for length in (20, 33, 47):
             engine.clear()
             engine.extend(ids[:length])
             states.append(engine.capture())
-        behind = ids[-9:]
-        together, alone = engine.score_after(states, behind, 6), one_by_one(engine, states, behind, 6)
+        last = ids[-9:]
+        together, alone = engine.score_after(states, last, 6), one_by_one(engine, states, last, 6)
         assert engine.tokens == ()
         for mine, theirs in zip(together, alone, strict=True):
             assert mine.log_probabilities.shape == (6,)
@@ -204,11 +204,11 @@ class EngineContract:
             assert np.corrcoef(mine.logits, theirs.logits)[0, 1] > 0.99
         assert len({tuple(np.round(each.log_probabilities, 3)) for each in together}) == 3, "each by itself"
         decoded = engine.counters.decoded
-        assert engine.score_after([], behind, 6) == []
+        assert engine.score_after([], last, 6) == []
         assert engine.counters.decoded == decoded
         for scored in (0, 8):
             with pytest.raises(UsageError):
-                engine.score_after(states, behind, scored)
+                engine.score_after(states, last, scored)
 
     def test_content_never_becomes_control_tokens(self, engine: Engine) -> None:
         builder = PromptBuilder(engine)

@@ -84,7 +84,7 @@ def text(n: int, seed: int = 0) -> list[int]:
 
 
 def fresh(engine: Engine, *parts: list[int], steps: int = STEPS) -> list[str]:
-    """The hashes of a fresh reading that nothing captures, each part read as one piece."""
+    """The hashes of a cold prefill that nothing captures, each part decoded as one piece."""
     engine.clear()
     for part in parts:
         engine.extend(part)
@@ -208,7 +208,7 @@ def test_a_recurrent_state_of_other_shapes_is_refused(open_tiny: Open) -> None:
     state = engine.capture()
     blob = state.blob.copy()
     start = next(offset for offset, item in blobs._walk(state.layout, 9) if not isinstance(item, bytes))
-    at = start + 4 + 16 + 8  # behind the cell count, one cell of two sequences, s_trans and the layer count
+    at = start + 4 + 16 + 8  # after the cell count, one cell of two sequences, s_trans and the layer count
     assert blob[at] == 0  # ggml type of the first tensor: f32
     blob[at] = 1
     blobs.check(blob, state.layout, 9)
@@ -242,7 +242,7 @@ def test_a_block_has_one_state_whatever_turn_was_before(open_tiny: Open, name: s
 
 
 def test_capture_after_capture_of_a_recurrent_context(open_tiny: Open) -> None:
-    """The copy that a capture shares out is left behind by the next token; the next capture takes it back."""
+    """The copy that a capture shares out is given up by the next token; the next capture takes it back."""
     engine = open_tiny("jamba")
     for part in (text(40, 1), text(1, 2), text(1, 3), text(90, 4)):
         engine.extend(part)

@@ -83,10 +83,10 @@ def test_a_memory_follows_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (store.engine_choice, store.budget) == (EngineChoice(), 10**9)
 
 
-def test_damaged_settings_are_passed_over_with_a_word(tmp_path: Path) -> None:
+def test_corrupt_settings_are_passed_over_with_a_warning(tmp_path: Path) -> None:
     with BlockStore(tmp_path) as store:
         (store.root / SETTINGS).write_bytes(b"damaged")
-        with pytest.warns(AgentKVWarning, match="`agentkv settings` sets them anew"):
+        with pytest.warns(AgentKVWarning, match="`agentkv settings` sets them"):
             assert store.engine_choice == EngineChoice()
         store.set_engine_choice(EngineChoice(threads=2))
         assert store.engine_choice == EngineChoice(threads=2)

@@ -93,7 +93,7 @@ def wheel_bytes(path: Path, requirement: str, member: str, content: bytes) -> No
 
 
 class Index:
-    """A package index in a folder, in the place of pip; counts what is fetched and may be told to fail."""
+    """A package index in a folder, in the place of pip; counts what is fetched and may be made to fail."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -136,10 +136,10 @@ def _running(token: str, but: int) -> list[int]:
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            words = (place / "cmdline").read_bytes().split(b"\0")
+            parts = (place / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"-P" in words and token.encode() in b"".join(words) and int(place.name) != but:
+        if b"-P" in parts and token.encode() in b"".join(parts) and int(place.name) != but:
             found.append(int(place.name))
     return found if len(found) >= 2 else []
 

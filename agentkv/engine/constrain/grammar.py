@@ -96,7 +96,7 @@ def _root(form: CallForm, answer: AnswerForm, lines: dict[str, str]) -> str:
 # --- free text without a mark in it -------------------------------------------------------------------
 
 _State = tuple[int, Node | None]
-"""How many characters of the mark have just been read, and where a bare call stands; None once it cannot be one."""
+"""How many characters of the mark have just been read, and the state of a bare call; None once it cannot be one."""
 
 
 @dataclass

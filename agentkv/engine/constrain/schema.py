@@ -1,10 +1,10 @@
 """JSON schemas as rules of a GBNF grammar, and what such rules leave out.
 
-What llama.cpp's converter cannot say is left out step by step: first patterns, lengths and formats, at last the schema
-itself, so that any JSON object will do. No schema is refused; :func:`unexpressed` names what an answer may break, which
-whoever takes it has to check. The native library is loaded only when a schema is converted.
+What llama.cpp's converter cannot express is left out step by step: first patterns, lengths and formats, at last the
+schema itself, so that any JSON object will do. No schema is refused; :func:`unexpressed` names the keywords that an
+answer may break, which its reader has to check. The native library is loaded only when a schema is converted.
 
-llguidance would say more of a schema, but llama-cpp-python's wheels are built without it.
+llguidance would express more of a schema, but llama-cpp-python's wheels are built without it.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _text_limits(schema: Json) -> dict[str, Any]:
 
 
 def _is_plain_pattern(pattern: Any) -> bool:
-    """Whether the converter can say a pattern: anchored, without escapes and groups with a ``?``."""
+    """Whether the converter can express a pattern: anchored, without escapes and groups with a ``?``."""
     return isinstance(pattern, str) and bool(re.fullmatch(r"\^[^\\]+\$", pattern)) and "(?" not in pattern
 
 

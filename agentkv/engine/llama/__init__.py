@@ -1,1 +1,1 @@
-"""Everything that touches llama.cpp."""
+"""llama.cpp: models, contexts, scoring, sampling; :class:`~agentkv.engine.llama.engine.LlamaEngine`."""

@@ -1,7 +1,4 @@
-"""What a process has once of llama.cpp: its log, its backend, the function that stops a decoding, pointers to arrays.
-
-Knows native conventions only; models, contexts and states belong to :mod:`agentkv.engine.llama.engine`.
-"""
+"""What a process has once of llama.cpp: its log, its backend, the function that stops a decode, pointers to arrays."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def start_backend() -> None:
 
 
 def clear_log() -> None:
-    """Forget what has been logged, so that :func:`last_log` tells of what comes."""
+    """Forget what has been logged, so that :func:`last_log` reports what comes."""
     _log_lines.clear()
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from agentkv.engine.base import Engine, Sampling
-from agentkv.engine.constrain.grammar import AnswerForm, grammar_for, no_calls
+from agentkv.engine.constrain.grammar import AnswerForm, grammar_for, json_grammar, no_calls
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.template import GENERIC, ToolCall
 from agentkv.errors import InvalidGrammar
@@ -202,3 +203,16 @@ def test_schemas_are_kept_to_and_none_is_refused(smollm2: Engine, schema: Any, g
 def test_an_engine_without_grammars_says_so() -> None:
     with pytest.raises(InvalidGrammar, match="no grammars"):
         grammar_for(FakeEngine(), GENERIC, AnswerForm(TOOLS))
+
+
+def test_a_schema_given_as_text_binds_an_answer_as_structured_output_does() -> None:
+    engine = FakeEngine(keeps_grammar=True)
+    grammar = json_grammar(engine, json.dumps(ADD))
+    assert grammar == grammar_for(engine, GENERIC, AnswerForm({}, schema=ADD))
+    assert [matches(grammar, text) for text in ('{"a": 1}', '{"a": "x"}', "one")] == [True, False, False]
+
+
+@pytest.mark.parametrize("text", ["", "no", "[]", "1", "[" * 100_000])
+def test_what_is_not_a_json_schema_is_a_typed_error(text: str) -> None:
+    with pytest.raises(InvalidGrammar, match="the JSON schema is not"):
+        json_grammar(FakeEngine(keeps_grammar=True), text)

@@ -115,7 +115,7 @@ def test_a_native_refusal_rebuilds_the_context(smollm2: Engine, monkeypatch: pyt
 
 
 def poisoned(engine: Engine, n_tokens: int, value: int) -> State:
-    """A well-formed state of an unknown hand, of which each key and value is the f16 number with these bits."""
+    """A well-formed untrusted state, of which each key and value is the f16 number with these bits."""
     engine.clear()
     engine.extend([5 + i % 7 for i in range(n_tokens)])
     state = engine.capture()
@@ -135,9 +135,7 @@ NAN, INFINITY, LARGEST = 0x7E00, 0x7C00, 0x7BFF
 
 @pytest.mark.parametrize("name", ["smollm2", "gemma"])
 @pytest.mark.parametrize("value", [NAN, INFINITY, LARGEST])
-def test_a_state_of_an_unknown_hand_leaves_nothing_behind(
-    request: pytest.FixtureRequest, name: str, value: int
-) -> None:
+def test_an_untrusted_state_leaves_no_trace(request: pytest.FixtureRequest, name: str, value: int) -> None:
     """Gemma turns NaN into numbers, so nothing tells that a later answer is wrong: the window has to be zeroed."""
     engine: Engine = request.getfixturevalue(name)
     question = engine.tokenize("What is the capital of France?", special=False)
@@ -145,7 +143,7 @@ def test_a_state_of_an_unknown_hand_leaves_nothing_behind(
     clear()
     engine.extend([9] * 50)
     good = engine.capture()
-    right_behind = engine.extend(question)
+    right_after_good = engine.extend(question)
     clear()
     right = engine.extend(question)
     if value != LARGEST:
@@ -158,7 +156,7 @@ def test_a_state_of_an_unknown_hand_leaves_nothing_behind(
             engine.extend(question)
             assert not engine.capture().is_trusted
         leave()
-        assert np.array_equal(engine.extend(question), right if leave is clear else right_behind)
+        assert np.array_equal(engine.extend(question), right if leave is clear else right_after_good)
         assert engine.capture().is_trusted
 
 
@@ -172,7 +170,7 @@ def test_logits_that_are_no_numbers_are_a_typed_error(smollm2: Engine) -> None:
     assert "Paris" in ask(smollm2, "What is the capital of France?")
 
 
-def test_states_read_beside_one_that_is_no_numbers_are_scored_as_ever(smollm2: Engine) -> None:
+def test_states_scored_together_with_one_of_no_numbers_are_scored_as_ever(smollm2: Engine) -> None:
     question = smollm2.tokenize("What is the capital of France?", special=False)
     bad = poisoned(smollm2, 200, NAN)
     smollm2.clear()
