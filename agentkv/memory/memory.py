@@ -145,7 +145,7 @@ class AgentMemory(Shared):
         self,
         skill: str | Path | Manual,
         *,
-        behind: str | None = None,
+        parent: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
@@ -160,7 +160,7 @@ class AgentMemory(Shared):
         if manual is not skill and manual.notes:
             warn(manual.warning)
         entry = _Entry("skill", manual.name, manual.card, str(manual.path), manual.license or "")
-        return self._deposit(entry, manual.block_text, allow_inexact, cancellation, behind)
+        return self._deposit(entry, manual.block_text, allow_inexact, cancellation, parent)
 
     def deposit_text(
         self,
@@ -183,7 +183,7 @@ class AgentMemory(Shared):
         named: NamedBlock,
         text: str,
         *,
-        behind: str | None = None,
+        parent: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
@@ -192,7 +192,7 @@ class AgentMemory(Shared):
         ``text`` is what the other store's ``text(named.source_sha256)`` gives; ``behind`` as for a skill.
         """
         entry = _Entry(named.kind, named.name, named.description, named.source, named.license)
-        return self._deposit(entry, text, allow_inexact, cancellation, behind)
+        return self._deposit(entry, text, allow_inexact, cancellation, parent)
 
     def deposit_again(
         self,
@@ -205,7 +205,9 @@ class AgentMemory(Shared):
 
         ``on_work`` is told before each. Raises Cancelled, OverBudget; what was deposited by then stays.
         """
-        return again.deposit_again(self, allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation)
+        return again.deposit_again(
+            self.blocks, self.deposit_source, allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation
+        )
 
     def _deposit(
         self,
@@ -213,10 +215,10 @@ class AgentMemory(Shared):
         text: str,
         allow_inexact: bool,
         cancellation: Cancellation | None,
-        behind: str | None = None,
+        parent: str | None = None,
     ) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
-        above = None if behind is None else self.routing.manifest(behind)
+        above = None if parent is None else self.routing.manifest(parent)
         before = len(prompt.prefix) if above is None else above.n_tokens
         check_window(before + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
         parent_id = self.blocks.id_of(prompt.prefix) if above is None else above.block_id
@@ -225,8 +227,8 @@ class AgentMemory(Shared):
             raise UsageError(f"{entry.name!r} is the name of a skill. Choose another, or run `agentkv rm` on it first.")
         deposit_tokens = partial(self.blocks.deposit, allow_inexact=allow_inexact, cancellation=cancellation)
         with self.engine.lock, self.store.holding():  # a card must not make its own manual go
-            parent = deposit_tokens(prompt.prefix).manifest if above is None else above
-            deposit = deposit_tokens(prompt.manual, parent=parent)
+            above = deposit_tokens(prompt.prefix).manifest if above is None else above
+            deposit = deposit_tokens(prompt.manual, parent=above)
             self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
             self.store.set_name(named, text)
             self.routing.remember(named, text)
