@@ -108,9 +108,7 @@ def lacking(store: BlockStore, fingerprint_id: str) -> list[NamedBlock]:
     return [newest[name] for name in sorted(newest)]
 
 
-def _works(
-    store: BlockStore, names: Sequence[NamedBlock]
-) -> tuple[list[_Work], list[tuple[NamedBlock, AgentKVError]]]:
+def _works(store: BlockStore, names: Sequence[NamedBlock]) -> tuple[list[_Work], list[tuple[NamedBlock, AgentKVError]]]:
     """What is to be deposited, parents first, with its text; and those whose text is not there."""
     works: dict[str, _Work] = {}
     failed: list[tuple[NamedBlock, AgentKVError]] = []

@@ -5,9 +5,9 @@ and that fits is taken. If none does and nobody asked for that skill by name, no
 had none is of more use than an agent that stops. A skill that was asked for by name raises WindowOverflow.
 
 **The conversation.** Its oldest turns are left out. A cut takes away more than it has to, about half of the room, so
-that the prompt keeps its beginning for several turns, which go on from their checkpoints. :class:`Fitting` has no memory
-of the turn before and rounds the cut up to steps; a thread knows what the turn before was shown (:class:`Shown`), cuts
-down to half of the room, and may show the model's summary in place of what is left out.
+that the prompt keeps its beginning for several turns, which go on from their checkpoints. :class:`Fitting` has no
+memory of the turn before and rounds the cut up to steps; a thread knows what the turn before was shown
+(:class:`Shown`), cuts down to half of the room, and may show the model's summary in place of what is left out.
 
 Each of these is a note of the turn's record, with its remedy.
 """
@@ -73,7 +73,7 @@ def _fewest(starts: Sequence[int], tokens_from: Callable[[int], int], limits: It
         return sizes[start]
 
     for limit in limits:
-        at = bisect.bisect_left(starts, True, key=lambda start: size(start) <= limit)  # noqa: B023
+        at = bisect.bisect_left(starts, True, key=lambda start: size(start) <= limit)
         if at < len(starts):
             return starts[at]
     return None

@@ -28,7 +28,8 @@ from agentkv.store.catalog import BlockStore
 
 
 class Transcript:
-    """The messages of a thread, as they were when this object was opened. No model is needed to look at them or go back.
+    """The messages of a thread, as they were when this object was opened. No model is needed to look at them or go
+    back.
 
     ``entry``: go on from that entry of the log, where the newest is corrupt, say. Raises CorruptThread.
     """
@@ -81,7 +82,8 @@ class Transcript:
         return self._opened(thread_id)
 
     def rewind(self, to: int) -> None:
-        """Go back to just after turn ``to`` (0: the beginning). What came after it stays in the log, see :meth:`resume`.
+        """Go back to just after turn ``to`` (0: the beginning). What came after it stays in the log, see
+        :meth:`resume`.
 
         Raises ThreadChanged, UsageError.
         """
@@ -230,7 +232,9 @@ def _entry(thread_id: str, after: int, **fields: Any) -> ThreadEntry:
     """An entry that follows ``after``; its number is found when it is written."""
     nothing = dict.fromkeys(("question", "answer", "skill", "finish", "checkpoint"))
     try:
-        return ThreadEntry.model_validate({**nothing, **fields, "thread_id": thread_id, "seq": after + 1, "after": after})
+        return ThreadEntry.model_validate(
+            {**nothing, **fields, "thread_id": thread_id, "seq": after + 1, "after": after}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{first['loc'][0]} of a turn in thread {thread_id[:40]!r}: {first['msg']}") from error

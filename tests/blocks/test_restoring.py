@@ -298,7 +298,7 @@ def test_a_store_that_is_removed_is_answered_from_ram_and_made_again(root: Path,
         turn = memory.ask(ASKED, skill="returns")
     assert (turn.text, turn.logits_sha256, turn.tokens.restored) == (right.text, right.logits_sha256, 0)
     assert turn.not_restored == "the agent prefix is not stored"
-    assert "kept text was read anew" in turn.notes[0]
+    assert "kept text was tokenised again" in turn.notes[0]
     with pytest.warns(AgentKVWarning, match="cannot be used"):
         assert memory.ask("How long can goods be returned?").decision.pick == "returns"
     assert not root.exists()
@@ -347,7 +347,7 @@ def test_a_routed_skill_whose_block_is_gone_is_still_picked(root: Path) -> None:
         zeroed(path)
     turn = AgentMemory(root, FakeEngine(replies=reply)).ask("For how long can goods be returned?")
     assert (turn.decision.pick, turn.text, turn.decision.left_out) == ("returns", "7 days", {})
-    assert any("kept text was read anew" in note for note in turn.notes)
+    assert any("kept text was tokenised again" in note for note in turn.notes)
 
 
 # --- chunks of documents ------------------------------------------------------------------------------

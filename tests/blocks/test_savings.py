@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentkv.blocks.savings import Rate, savings
-from agentkv.blocks.turnlog import LoggedTurn
+from agentkv.blocks.turnlog import LoggedTurn, Rate, savings
 
 A, B = "aa" * 32, "bb" * 32
 BLOCK = "cc" * 32
@@ -36,7 +35,7 @@ def test_tokens_are_counted_and_seconds_follow_from_what_reading_took() -> None:
     assert (first.turns, first.hits, first.hit_rate) == (1, 1, 1)
     assert (first.restored, first.read, first.generated) == (500, 10, 4)
     assert first.saved_ms == 500 * 2.0 - 30
-    assert (second.turns, second.hits, second.hit_rate, second.asked_to_read) == (2, 1, 0.5, 1)
+    assert (second.turns, second.hits, second.hit_rate, second.ungrafted) == (2, 1, 0.5, 1)
     assert second.saved_ms == 50 * 2.0 - 5 - 1
     assert (second.route_ms, second.keep_ms) == (7, 3)
     total = found.total

@@ -67,7 +67,7 @@ def test_a_part_that_leaves_no_room_gives_way_to_a_smaller_one_of_the_skill(
         assert (turn.decision.raw_pick, turn.decision.pick) == ("fruit/pears", "fruit/plums")
         assert (turn.decision.fallback, turn.notes) == (str(caught[0].message), (str(caught[0].message),))
         assert "--max-tokens" in turn.notes[0]
-        assert turn.not_restored != "the manual is not stored behind this prefix" or turn.tokens.prefilled > 300
+        assert turn.not_restored != "the manual is not stored on top of this prefix" or turn.tokens.prefilled > 300
 
 
 def test_a_whole_manual_that_leaves_no_room_is_dropped_if_it_was_only_routed_to(

@@ -259,7 +259,7 @@ def test_a_turn_says_why_something_was_read(memory: AgentMemory) -> None:
     other = AgentMemory(memory.store.root, FakeEngine(replies=vault_reply), prefix="You are terse.\n")
     assert other.ask("Code?", skill="site-1").not_restored == "the agent prefix is not stored"
     other.deposit_text("new", "text")
-    assert other.ask("Code?", skill="site-1").not_restored == "the manual is not stored behind this prefix"
+    assert other.ask("Code?", skill="site-1").not_restored == "the manual is not stored on top of this prefix"
 
 
 def test_names_of_another_fingerprint_are_said_to_be_that(memory: AgentMemory) -> None:

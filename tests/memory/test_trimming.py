@@ -12,9 +12,9 @@ import pytest
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine, Turn
 from agentkv.errors import UsageError, WindowOverflow
+from agentkv.memory.fitting import SUMMARISE
 from agentkv.memory.options import WhenFull
 from agentkv.memory.threads import Thread
-from agentkv.memory.fitting import SUMMARISE
 from agentkv.store.catalog import BlockStore
 
 WINDOW = 512
