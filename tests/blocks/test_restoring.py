@@ -52,7 +52,7 @@ class Refusing(FakeEngine):
 
 
 class Poisoned(FakeEngine):
-    """Like llama.cpp behind a state of NaN: it is set, and the next logits are a NativeRefusal."""
+    """Like llama.cpp after a state of NaN: it is set, and the next logits are a NativeRefusal."""
 
     def __init__(self, poison: set[int]) -> None:
         super().__init__(replies=reply)
@@ -375,6 +375,9 @@ def chunk_tokens(root: Path) -> set[int]:
         return {store.verify(key).n_tokens for key in store.block_ids()}
 
 
+Fault = Callable[[Path], tuple[FakeEngine, AbstractContextManager[object]]]
+
+
 def a_refusing_engine(root: Path) -> tuple[FakeEngine, AbstractContextManager[object]]:
     return Refusing(chunk_tokens(root), InvalidState("its layout is another")), nullcontext()
 
@@ -389,9 +392,9 @@ def no_descriptors(root: Path) -> tuple[FakeEngine, AbstractContextManager[objec
 
 @pytest.mark.parametrize("fault", [a_broken_segment, a_refusing_engine, a_poisoned_engine, no_descriptors])
 @pytest.mark.filterwarnings("ignore::agentkv.notices.AgentKVWarning")
-def test_a_chunk_that_cannot_be_restored_is_read(documents: Path, fault: Callable[..., object]) -> None:
+def test_a_chunk_that_cannot_be_restored_is_read(documents: Path, fault: Fault) -> None:
     right = corpus_of(documents, FakeEngine(replies=reply)).ask(ASKED)
-    engine, during = fault(documents)  # type: ignore[misc]
+    engine, during = fault(documents)
     with during:
         found = corpus_of(documents, engine).ask(ASKED)
     assert (found.answer, found.evidence) == (right.answer, right.evidence)

@@ -12,13 +12,13 @@ A, B = "aa" * 32, "bb" * 32
 BLOCK = "cc" * 32
 
 
-def turn(day: int = 1, **said: Any) -> LoggedTurn:
+def turn(day: int = 1, **fields: Any) -> LoggedTurn:
     time = f"2026-10-{day:02}T12:00:00.000+00:00"
-    return LoggedTurn(**{"time": time, "kind": "turn", "fingerprint_id": A, "model_sha256": "m"} | said)
+    return LoggedTurn(**{"time": time, "kind": "turn", "fingerprint_id": A, "model_sha256": "m"} | fields)
 
 
-def deposit(read: int, ms: float, **said: Any) -> LoggedTurn:
-    return turn(kind="deposit", read=read, read_ms=ms, **said)
+def deposit(read: int, ms: float, **fields: Any) -> LoggedTurn:
+    return turn(kind="deposit", read=read, read_ms=ms, **fields)
 
 
 def test_tokens_are_counted_and_seconds_follow_from_what_reading_took() -> None:

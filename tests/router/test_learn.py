@@ -49,7 +49,7 @@ ASKED = [
 
 
 def made_up(seed: int, questions: int = 80) -> list[tuple[Rows, int | None]]:
-    """Questions whose right candidate is told by the feature ``asked`` alone, loudly; one in four has none."""
+    """Questions whose right candidate is given away by the feature ``asked`` alone, loudly; one in four has none."""
     rng = np.random.default_rng(seed)
     examples: list[tuple[Rows, int | None]] = []
     for index in range(questions):
@@ -209,15 +209,15 @@ def test_lessons_that_always_fit_do_not_make_none_rarer() -> None:
 
 
 def test_the_word_whether_it_fits_gets_weight_only_where_it_helps(tmp_path: Path) -> None:
-    noise, told = made_up(13, 60), [(rows.copy(), right) for rows, right in made_up(14, 60)]
+    noise, loud = made_up(13, 60), [(rows.copy(), right) for rows, right in made_up(14, 60)]
     asked, fits = FEATURES.index("asked"), FEATURES.index("fits")
-    for rows, right in told:
+    for rows, right in loud:
         rows[:, fits], rows[:, asked] = -4.0, 0.1
         if right is not None:
             rows[right, fits] = 4.0
     start = Weights(channel=0.5, card=0.0, text=0.0, asked=4.0, none=1.0)
     assert chosen(noise, start).fits == 0.0
-    assert chosen(told, start).fits > 0.5
+    assert chosen(loud, start).fits > 0.5
     assert chosen(noise, start.model_copy(update={"fits": 1.0})).fits > 0.0, "it had weight: it is always learned"
 
 

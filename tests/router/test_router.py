@@ -129,7 +129,7 @@ class TestChannel(ClassifierContract):
 
 
 class TestDoubt:
-    """What is read is what words and meaning leave in doubt."""
+    """What is scored is what lexical and embedding similarity leave within the prune ratio."""
 
     QUESTION = "export a report to a file, write a file"
 
@@ -154,7 +154,7 @@ class TestDoubt:
             assert found.scores["csv-export"] - found.scores[label] == pytest.approx(near[0] - near[index])
 
     def test_to_learn_the_whole_shortlist_is_read(self, tmp_path: Path) -> None:
-        known = self.classifier(tmp_path, prune_ratio=1.0).features(self.QUESTION, LABELS, aside=True)
+        known = self.classifier(tmp_path, prune_ratio=1.0).features(self.QUESTION, LABELS, leave_one_out=True)
         assert set(known.labels) == set(LABELS)
         assert not known.unread
 

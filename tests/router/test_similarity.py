@@ -1,4 +1,4 @@
-"""Similarity in words and meaning, and the file of vectors."""
+"""Lexical and embedding similarity, and the file of vectors."""
 
 from __future__ import annotations
 
