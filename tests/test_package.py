@@ -172,7 +172,7 @@ MOST_LINES = 60
 
 
 def bodies(file: Path) -> list[tuple[str, int, str]]:
-    """Each function's place, the lines of its body behind the docstring, and its text; nested ones count in both."""
+    """Each function's place, the lines of its body after the docstring, and its text; nested ones count in both."""
     text = file.read_text(encoding="utf-8")
     found = []
     for node in ast.walk(ast.parse(text)):

@@ -168,7 +168,12 @@ def _reading(
 ) -> dict[str, Any]:
     """The same router, but reading the nearest ``n`` of every question."""
     fixed = ChannelClassifier(
-        router.blocks, weights=router.weights, labelled=router.labelled, shortlist=n, vectors=router.vectors, doubt=0.0
+        router.blocks,
+        weights=router.weights,
+        labelled=router.labelled,
+        shortlist=n,
+        vectors=router.vectors,
+        prune_ratio=0.0,
     )
     done = list(route_all(fixed, questions, tools))
     say(f"reading {n}: {len(done)} questions")

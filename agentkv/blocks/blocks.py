@@ -1,12 +1,12 @@
 """Blocks: deposit and graft, where an engine and a store meet.
 
-A block's own tokens are always decoded as one piece behind its parent's, on a first reading and on every later one.
+A block's own tokens are always decoded as one piece after its parent's, in the first prefill and in every later one.
 So one id stands for one computation and, by the exactness contract, for one state. This matters: llama.cpp's
 kernels treat the rows left over from groups of four apart, and the same tokens cut elsewhere can differ in their
 last bits. Blocks whose length is a multiple of the engine's ``alignment``, as prompts make them, are free of this.
 
-Refuses to know: manuals, routing, chat. Not guaranteed: that a block of any other length and what follows it give
-the same bits as both read at once; ``agentkv bench exactness`` shows by how much they differ.
+Not guaranteed: that a block of any other length and what follows it give the same bits as both prefilled at once;
+``agentkv bench exactness`` shows by how much they differ.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Deposit:
 
 @dataclass(frozen=True)
 class _Held:
-    """A state in RAM, and the digest under which it was put there: a block may have been stored anew since."""
+    """A state in RAM, and the digest under which it was put there: a block may have been stored again since."""
 
     state: State
     state_sha256: str
@@ -97,7 +97,7 @@ class Blocks:
                     self.engine.clear()
 
     def id_of(self, tokens: Sequence[int], parent_id: str | None = None) -> str:
-        """The id that ``tokens`` behind ``parent_id`` have under this engine; costs a hash."""
+        """The id that ``tokens`` after ``parent_id`` have under this engine; costs a hash."""
         return block_id(self.fingerprint.id, parent_id, tokens)
 
     def chain(self, manifest: Manifest) -> list[Manifest]:
@@ -139,10 +139,10 @@ class Blocks:
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
-        """Read ``tokens`` behind ``parent`` once, prove the state, store it. A block that is there costs a hash.
+        """Prefill ``tokens`` after ``parent`` once, prove the state, store it. A block that is there costs a hash.
 
         But not one that came in a pack without a trusted signature: a forged state would lie under all that is
-        deposited behind it. It is read anew, and what was read takes its place.
+        deposited on top of it. It is prefilled again, and takes that one's place.
 
         Raises WindowOverflow (a block has to leave room for its probe), InexactBlock, StoreFull, Cancelled; then
         nothing was stored.
@@ -150,7 +150,7 @@ class Blocks:
         if not len(tokens):
             raise UsageError("a block has at least one token")
         identity = self.id_of(tokens, parent.block_id if parent else None)
-        known = None if self.is_of_unknown_hand(identity) else self.sound(identity)
+        known = None if self.is_untrusted(identity) else self.valid(identity)
         if known is not None and (allow_inexact or known.exactness is not Exactness.INEXACT):
             return Deposit(known, created=False)
         check_window((parent.n_tokens if parent else 0) + len(tokens), PROBE_STEPS, 0, self.engine.window)
@@ -162,7 +162,7 @@ class Blocks:
             return deposit
 
     def read(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> None:
-        """Read a block's own tokens behind the live context; what that took is noted in the store's turn log.
+        """Prefill a block's own tokens after the live context; what that took is noted in the store's turn log.
 
         Raises WindowOverflow, Cancelled.
         """
@@ -170,16 +170,16 @@ class Blocks:
         self.engine.extend(tokens, cancellation)
         self.count("deposit", read=len(tokens), read_ms=(time.perf_counter() - start) * 1e3)
 
-    def count(self, kind: str, **said: Any) -> None:
+    def count(self, kind: str, **fields: Any) -> None:
         """A line in the store's turn log, see :class:`agentkv.blocks.turnlog.LoggedTurn`."""
         self.turns.add(
             kind=kind,
             fingerprint_id=self.fingerprint.id,
             model_sha256=str(self.fingerprint.content.get("model_sha256", "")),
-            **said,
+            **fields,
         )
 
-    def is_of_unknown_hand(self, identity: str) -> bool:
+    def is_untrusted(self, identity: str) -> bool:
         """Whether the block came in a pack without a trusted signature; so too where that record cannot be read."""
         try:
             record = self.store.imported(identity)
@@ -187,7 +187,7 @@ class Blocks:
             return True
         return record is not None and record.decision != "trusted"
 
-    def sound(self, identity: str) -> Manifest | None:
+    def valid(self, identity: str) -> Manifest | None:
         """The stored block if it can be restored as far as is known; else None, so that a deposit mends it."""
         try:
             return self.store.verify(identity, deep=False)
@@ -203,7 +203,7 @@ class Blocks:
         cancellation: Cancellation | None,
     ) -> Deposit:
         watch = _Stopwatch()
-        # 1. Read: the parent's state comes back, the own tokens are decoded behind it as one piece.
+        # 1. Prefill: the parent's state comes back, the own tokens are decoded after it as one piece.
         self._read_behind(parent, tokens, watch, cancellation)
         # 2. Capture and cut: at the parents' own cuts first, so that their segments are shared.
         state = self.engine.capture()
@@ -240,7 +240,7 @@ class Blocks:
     def _read_behind(
         self, parent: Manifest | None, tokens: Sequence[int], watch: _Stopwatch, cancellation: Cancellation | None
     ) -> None:
-        """Bring ``parent`` and read ``tokens`` behind it; a parent whose state will not do is read too."""
+        """Bring ``parent`` and prefill ``tokens`` after it; a parent whose state will not do is prefilled too."""
         if parent is None:
             self.engine.clear()
         else:
@@ -257,14 +257,14 @@ class Blocks:
         watch.lap("prefill")
 
     def replace(self, manifest: Manifest, segments: Source, *, ancestors: Sequence[Ancestor] = ()) -> bool:
-        """Store a block that was computed here, in place of one of an unknown hand or one that was refused.
+        """Store a block that was computed here, in place of an untrusted one or one that was refused.
 
-        False if it was there with these bytes, or another that is sound. Raises what ``BlockStore.put`` raises.
+        False if it was there with these bytes, or another that is valid. Raises what ``BlockStore.put`` raises.
         """
         identity = manifest.block_id
-        foreign, refused = self.is_of_unknown_hand(identity), self._is_refused(identity)
-        created = self.store.put(manifest, segments, replace=foreign or refused, ancestors=ancestors)
-        if foreign or created:  # a record of a block that never came may be there too
+        untrusted, refused = self.is_untrusted(identity), self._is_refused(identity)
+        created = self.store.put(manifest, segments, replace=untrusted or refused, ancestors=ancestors)
+        if untrusted or created:  # a record of a block that never came may be there too
             self.store.forget_import(identity)
         if refused:
             self.store.cache.drop(identity)
@@ -324,7 +324,7 @@ class Blocks:
         self.store.cache.drop(manifest.block_id)
 
     def bring(self, manifest: Manifest, cancellation: Cancellation | None = None) -> str | None:
-        """Have the block in the context: restored, else its tokens read, with a notice. Why they had to be, or None.
+        """Have the block in the context: restored, else prefilled, with a notice. Why it had to be, or None.
 
         Raises UnknownBlock where its tokens are gone too, IncompatibleFingerprint, Cancelled.
         """
@@ -334,13 +334,15 @@ class Blocks:
         except CANNOT_RESTORE as error:
             reason = error.message
         self.read_parts(self.parts_of(manifest), cancellation)
-        warn(f"block {manifest.block_id[:12]} was read instead of restored: {reason} {MENDS}")
+        warn(f"block {manifest.block_id[:12]} was prefilled instead of restored: {reason} {MENDS}")
         return reason
 
     def extend_behind(
         self, manifest: Manifest, tokens: Sequence[int], cancellation: Cancellation | None = None
     ) -> Logits:
-        """Bring the block and read ``tokens`` behind it; where its state gives no logits, it is refused and read."""
+        """Bring the block and prefill ``tokens`` after it; where its state gives no logits, it is refused and
+        prefilled.
+        """
         self.bring(manifest, cancellation)
         try:
             return self.engine.extend(tokens, cancellation)
@@ -348,7 +350,7 @@ class Blocks:
             self.read_parts(self.parts_of(manifest), cancellation)
             logits = self.engine.extend(tokens, cancellation)
             self.refuse(manifest, error.message)
-            warn(f"block {manifest.block_id[:12]} was read instead of restored: {error.message} {MENDS}")
+            warn(f"block {manifest.block_id[:12]} was prefilled instead of restored: {error.message} {MENDS}")
             return logits
 
     def read_parts(self, parts: Sequence[Sequence[int]], cancellation: Cancellation | None = None) -> None:
@@ -394,7 +396,7 @@ class Blocks:
             raise
         assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
         self.store.read(manifest, assembly.place)
-        is_trusted = not self.is_of_unknown_hand(manifest.block_id)
+        is_trusted = not self.is_untrusted(manifest.block_id)
         state = State(self.tokens_of(manifest), manifest.layout, assembly.blob, is_trusted)
         self.hold(manifest, state)
         return state
@@ -419,7 +421,7 @@ class Blocks:
     def stored_chain(self, parts: Sequence[Sequence[int]]) -> list[Manifest]:
         """The stored blocks of the longest chain that is a prefix of ``parts``: decided on ids, never on text.
 
-        A block that was evicted before those behind it is left out, and so is one that cannot be read.
+        A block that was evicted before those after it is left out, and so is one that cannot be read.
         """
         found = []
         for identity in self.ids_of(parts):

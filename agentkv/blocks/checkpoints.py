@@ -1,10 +1,10 @@
 """Checkpoints: what a conversation leaves in the store, so that its next turn reads only what is new.
 
-A conversation is read in pieces, and after each piece its state may be kept as a block behind the one before. Where
-the pieces end follows from the messages alone: where a prompt of this conversation ended once, in front of an answer.
-So a conversation that goes on, one that is read again from its beginning, and a fork of either make the same pieces,
-the same block ids and, by the exactness contract, the same states and logits. An answer's tokens are not kept as they
-were generated, one by one: that is another computation than reading them. The next turn reads them as text.
+A conversation is prefilled in pieces, and after each its state may be kept as a block that follows the one before.
+Where the pieces end follows from the messages alone: where a prompt of this conversation ended once, in front of an
+answer. So a conversation that goes on, one that is read again from its beginning, and a fork of either make the same
+pieces, the same block ids and, by the exactness contract, the same states and logits. An answer's tokens are not kept
+as they were generated, one by one: that is another computation than reading them. The next turn reads them as text.
 
 A checkpoint is not probed: it is ``exact_by_config``. Its state, restored, is captured again as the same bytes, and the
 configuration has passed a self-test on record in the store.
@@ -12,9 +12,8 @@ configuration has passed a self-test on record in the store.
 Nothing is thinned out: every checkpoint stays, so that a conversation can be forked and rewound at each of its turns,
 until the store's budget makes the oldest go (see ``agentkv/store/budget.py``). Where all of a state's rows stay visible
 a checkpoint holds the segments of the one before and its own tokens' rows, so all of them take little more than the
-last alone. Under a sliding window it also holds the window's rows anew, and a recurrent state it holds whole.
+last alone. Under a sliding window it also holds the window's rows again, and a recurrent state it holds whole.
 
-Refuses to know threads, messages' texts and names.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Division:
 def divide(prompt: Prompt, roles: Sequence[str], *, opens: bool, alignment: int = 1) -> Division:
     """Cut a prompt in front of each answer, those given and the one to come; ``roles`` are its messages'.
 
-    ``opens``: an answer that is read begins with the opening that asks for one, so the cut falls behind the opening,
+    ``opens``: an answer that is read begins with the opening that asks for one, so the cut falls after the opening,
     where the prompt of that answer ended. Else it falls before it. With an ``alignment`` over 1 cuts are moved back to
     a multiple of it, and so far that nothing shorter than MIN_PIECE is left over: then the pieces give the bits of one
     pass, and each turn reads up to MIN_PIECE + ``alignment`` - 1 tokens more.
@@ -180,7 +179,7 @@ class Checkpoints:
 
     def _is_there(self, identity: str) -> bool:
         """Whether the block is whole, and so are the ids before its own."""
-        known = self._blocks.sound(identity)
+        known = self._blocks.valid(identity)
         try:
             return known is not None and bool(self._blocks.tokens_of(known))
         except UnknownBlock:
@@ -188,11 +187,11 @@ class Checkpoints:
 
     def _require_trust(self, ids: Sequence[str], cancellation: Cancellation | None) -> None:
         for identity in ids[:-1]:
-            if self._blocks.is_of_unknown_hand(identity):
-                raise NotKept("it stands behind a block that came in a pack without a trusted signature")
+            if self._blocks.is_untrusted(identity):
+                raise NotKept("it follows a block that came in a pack without a trusted signature")
             known = self._store.manifest(identity)
             if known is not None and known.exactness is Exactness.INEXACT:
-                raise NotKept("it stands behind a block that is not exact")
+                raise NotKept("it follows a block that is not exact")
         if self._refused is None:
             try:
                 self.self_test(cancellation)
@@ -202,7 +201,7 @@ class Checkpoints:
             raise NotKept(self._refused)
 
     def _before(self, ids: Sequence[str]) -> blobs.Cut | None:
-        """The longest of these blocks whose state is in RAM, where it was put whole: segments need not be made anew."""
+        """The longest of these blocks whose state is in RAM, whole: its segments need not be made again."""
         for identity in reversed(ids):
             manifest = self._store.manifest(identity)
             state = None if manifest is None else self._blocks.held(manifest)
@@ -265,7 +264,7 @@ def run_self_test(engine: Engine, fingerprint_id: str, cancellation: Cancellatio
 
 
 def _test_lengths(engine: Engine) -> list[int]:
-    """Short lengths, and one behind each sliding window that this context is long enough to leave."""
+    """Short lengths, and one past each sliding window that this context is long enough to leave."""
     most = engine.window - SELF_TEST_STEPS
     check_window(0, MIN_PIECE, SELF_TEST_STEPS, engine.window)
     engine.clear()

@@ -2,7 +2,7 @@
 
 A block belongs to the model bytes, settings and runtime that made it. After an upgrade of llama-cpp-python, or with a
 flag forgotten, the same store shows this engine nothing; so whoever leaves something out for that says so in the
-sentences that are made here. Compares records; refuses to know how an answer is found.
+sentences that are made here.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _rank(there: Fingerprint, here: Fingerprint) -> tuple[bool, int, str]:
     return "model_sha256" in fields, len(fields), there.id
 
 
-# --- in words -------------------------------------------------------------------------------------
+# --- sentences -------------------------------------------------------------------------------------
 
 
 def in_words(store: BlockStore, fields: Fields, model: str = "") -> str:

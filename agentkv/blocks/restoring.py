@@ -1,7 +1,4 @@
-"""What goes before restoring a block, and what is told after: sizes compared, faults that are passed over, the result.
-
-Knows a store and layouts of states; refuses to know engines and prompts.
-"""
+"""Around restoring a block: sizes compared before it, faults that are passed over, the result."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ _LARGE, _EXPANSION = 256 << 20, 1024
 """Bytes of a state from which on its size is compared with what is stored, and by how much it may be larger."""
 
 CANNOT_RESTORE = (StoreError, InvalidState, NativeRefusal)
-"""What restoring a block raises where its tokens have to be read instead."""
+"""What restoring a block raises where its tokens have to be prefilled instead."""
 
 MENDS = "`agentkv check` lists what is damaged; depositing the text again mends it."
-"""The remedy that a notice of a block that was read instead of restored names."""
+"""The remedy that a notice of a block that was prefilled instead of restored names."""
 
 
 @dataclass(frozen=True)

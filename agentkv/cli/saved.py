@@ -11,8 +11,7 @@ from agentkv.cli.output import count, say, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from agentkv.blocks.savings import Saved, Savings
-    from agentkv.blocks.turnlog import LoggedTurn
+    from agentkv.blocks.turnlog import LoggedTurn, Saved, Savings
     from agentkv.store.catalog import BlockStore
 
 _DAYS, _ROWS = 31, 20
@@ -29,8 +28,7 @@ class By(StrEnum):
 
 def total(store: BlockStore, since: str) -> dict[str, Any]:
     """All turns together. Raises StoreReadError."""
-    from agentkv.blocks.savings import savings
-    from agentkv.blocks.turnlog import TurnLog
+    from agentkv.blocks.turnlog import TurnLog, savings
 
     found = savings(TurnLog(store.root).read(), lambda line: None, since)
     return _figures(found.total) | _beside(store, found, since)
@@ -38,8 +36,7 @@ def total(store: BlockStore, since: str) -> dict[str, Any]:
 
 def record(store: BlockStore, by: By, since: str) -> dict[str, Any]:
     """The whole answer to ``agentkv stats --by``. Raises StoreReadError."""
-    from agentkv.blocks.savings import savings
-    from agentkv.blocks.turnlog import TurnLog
+    from agentkv.blocks.turnlog import TurnLog, savings
     from agentkv.cli.inventory import names_by_block
 
     found: Savings[Any] = savings(TurnLog(store.root).read(), _key(by), since)
@@ -94,7 +91,7 @@ def _figures(sums: Saved) -> dict[str, Any]:
     return {
         "turns": sums.turns,
         "turns_restored": sums.hits,
-        "turns_asked_to_read": sums.asked_to_read,
+        "turns_asked_to_read": sums.ungrafted,
         "turns_without_estimate": sums.unknown,
         "hit_rate": sums.hit_rate,
         "tokens_restored": sums.restored,

@@ -69,8 +69,8 @@ class Depositor:
         with blocks.engine.lock, blocks.store.holding():
             parent = blocks.deposit(prompt.prefix, cancellation=cancellation).manifest
             identity = blocks.id_of(prompt.manual, parent.block_id)
-            foreign = blocks.is_of_unknown_hand(identity)
-            known = None if foreign else blocks.sound(identity)
+            foreign = blocks.is_untrusted(identity)
+            known = None if foreign else blocks.valid(identity)
             if known is not None:
                 return known, False
             if not foreign and not is_sampled(identity):

@@ -202,7 +202,7 @@ class SolutionLibrary:
             weights=WEIGHTS if vectors is None else WEIGHTS_WITH_MEANING,
             shortlist=SHORTLIST,
             vectors=vectors,
-            doubt=0.0,
+            prune_ratio=0.0,
             whole=False,  # another instance of a task says names and values that stand in no solution
         )
         self._slots: dict[str, list[Slot]] = {}

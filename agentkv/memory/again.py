@@ -1,18 +1,17 @@
 """Depositing for this engine what a store holds for others: each name once, from the text that the store keeps.
 
-A change of engine costs time, never a text: all texts are read before anything is deposited, what has not had its turn
-yet cannot be evicted for what has, and what does not fit is refused with what was there left as it was. A name that
-stands behind another one (a reference behind its manual) comes after it. Refuses to know documents; see
-:mod:`agentkv.documents.again`.
+A change of engine costs time, never a text: all texts are read from disk before anything is deposited, what has not had
+its turn yet cannot be evicted for what has, and what does not fit leaves what was there as it was. A reference comes
+after the manual that is its parent. For documents see :mod:`agentkv.documents.again`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from agentkv.blocks.blocks import Deposit
+from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.engine.base import Cancellation
 from agentkv.errors import (
     AgentKVError,
@@ -30,9 +29,6 @@ from agentkv.errors import (
 from agentkv.records import NamedBlock
 from agentkv.store.catalog import BlockStore
 
-if TYPE_CHECKING:
-    from agentkv.memory.memory import AgentMemory
-
 _ONE_BAD_NAME = (SkillError, IncompatibleFingerprint, WindowOverflow, InexactBlock, UsageError, UnknownBlock)
 
 
@@ -44,15 +40,32 @@ class Again:
     failed: tuple[tuple[NamedBlock, AgentKVError], ...]
 
 
+class DepositSource(Protocol):
+    """:meth:`agentkv.AgentMemory.deposit_source`."""
+
+    def __call__(
+        self,
+        named: NamedBlock,
+        text: str,
+        *,
+        parent: str | None,
+        allow_inexact: bool,
+        cancellation: Cancellation | None,
+    ) -> Deposit:
+        """Prefill a text and store it under its name."""
+        ...
+
+
 @dataclass(frozen=True)
 class _Work:
     named: NamedBlock
     text: str
-    behind: str | None
+    parent: str | None
 
 
 def deposit_again(
-    memory: AgentMemory,
+    blocks: Blocks,
+    deposit_source: DepositSource,
     *,
     allow_inexact: bool,
     on_work: Callable[[NamedBlock], None],
@@ -62,8 +75,8 @@ def deposit_again(
 
     One bad name keeps no other out. Raises Cancelled, OverBudget, StoreFull; what was deposited by then stays.
     """
-    wanted = lacking(memory.store, memory.blocks.fingerprint.id)
-    works, failed = _works(memory.store, wanted)
+    store = blocks.store
+    works, failed = _works(store, lacking(store, blocks.fingerprint.id))
     done: list[tuple[NamedBlock, Deposit]] = []
     for at, work in enumerate(works):
         if cancellation is not None and cancellation.requested:
@@ -71,9 +84,9 @@ def deposit_again(
         on_work(work.named)
         waiting = [later.named.block_id for later in works[at:]]
         try:
-            with memory.engine.lock, memory.store.holding([*waiting, *(one.manifest.block_id for _, one in done)]):
-                deposit = memory.deposit_source(
-                    work.named, work.text, behind=work.behind, allow_inexact=allow_inexact, cancellation=cancellation
+            with blocks.engine.lock, store.holding([*waiting, *(made.manifest.block_id for _, made in done)]):
+                deposit = deposit_source(
+                    work.named, work.text, parent=work.parent, allow_inexact=allow_inexact, cancellation=cancellation
                 )
         except (OverBudget, StoreFull):
             raise
@@ -85,7 +98,7 @@ def deposit_again(
 
 
 def lacking(store: BlockStore, fingerprint_id: str) -> list[NamedBlock]:
-    """The names that other engines have and this one has not, by name; of several of one name the one written last."""
+    """The names that other engines have and this one has not, by name; of several with one name the newest."""
     names = store.names(on_error=lambda _: None)
     own = {named.name for named in names if named.fingerprint_id == fingerprint_id}
     newest: dict[str, NamedBlock] = {}
@@ -95,22 +108,20 @@ def lacking(store: BlockStore, fingerprint_id: str) -> list[NamedBlock]:
     return [newest[name] for name in sorted(newest)]
 
 
-def _works(
-    store: BlockStore, wanted: Sequence[NamedBlock]
-) -> tuple[list[_Work], list[tuple[NamedBlock, AgentKVError]]]:
+def _works(store: BlockStore, names: Sequence[NamedBlock]) -> tuple[list[_Work], list[tuple[NamedBlock, AgentKVError]]]:
     """What is to be deposited, parents first, with its text; and those whose text is not there."""
     works: dict[str, _Work] = {}
     failed: list[tuple[NamedBlock, AgentKVError]] = []
     by_block = {(named.fingerprint_id, named.block_id): named.name for named in store.names(on_error=lambda _: None)}
-    for named in wanted:
+    for named in names:
         try:
             text = store.text(named.source_sha256) if named.source_sha256 else None
             if text is None:
                 where = f" It came from {named.source}: deposit that." if named.source else ""
                 raise UnknownBlock(named.block_id, f"The text of {named.name!r} is not kept in the store.{where}")
             parent = store.ancestor(named.block_id)
-            behind = by_block.get((named.fingerprint_id, (parent.parent_id if parent else None) or ""))
-            works[named.name] = _Work(named, text, behind)
+            above = by_block.get((named.fingerprint_id, (parent.parent_id if parent else None) or ""))
+            works[named.name] = _Work(named, text, above)
         except StoreError as error:
             failed.append((named, error))
     return _parents_first(works), failed
@@ -120,8 +131,8 @@ def _parents_first(works: dict[str, _Work]) -> list[_Work]:
     ordered: dict[str, _Work] = {}
 
     def add(work: _Work) -> None:
-        if work.behind in works and work.behind not in ordered and work.behind != work.named.name:
-            add(works[work.behind])
+        if work.parent in works and work.parent not in ordered and work.parent != work.named.name:
+            add(works[work.parent])
         ordered[work.named.name] = work
 
     for work in works.values():

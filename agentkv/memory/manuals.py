@@ -2,7 +2,6 @@
 
 They come from the manifest, with those of its parents; else from the manifest as this process last read it; else the
 kept text is tokenised again, which gives the very ids, and so the block's own id, unless another version made them.
-Refuses to know turns and states.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _TURN = (Message("user", "?"),)
 
 
 class Manuals:
-    """The manuals of one memory. ``prefix``: the agent's, behind which they were deposited."""
+    """The manuals of one memory. ``prefix``: the agent's, which comes before each of them."""
 
     def __init__(self, routing: Routing, prompts: PromptBuilder, prefix: str) -> None:
         self._routing, self._prompts, self._prefix = routing, prompts, prefix
@@ -29,7 +28,7 @@ class Manuals:
     def parts(self, name: str, n_prefix: int | None = None) -> tuple[list[Ids], str | None]:
         """Token ids of a manual and of what lies within it, without the agent's prefix; and why not by the manifest.
 
-        ``n_prefix``: with a prefix of so many tokens, for a manual right behind it the parents are not looked at.
+        ``n_prefix``: with a prefix of so many tokens, for a manual right after it the parents are not looked at.
         Raises UnknownSkill, IncompatibleFingerprint; UnknownBlock or CorruptBlock where no text is kept either.
         """
         named = self._routing.named(name)
@@ -48,16 +47,16 @@ class Manuals:
         return parts, None
 
     def _without(self, named: NamedBlock, error: StoreError) -> tuple[list[Ids], str]:
-        told = f"the block of {named.name!r} cannot be used ({error.message}), so its {{}}. Deposit it again."
+        note = f"the block of {named.name!r} cannot be used ({error.message}), so its {{}}. Deposit it again."
         known = self._read.get(named.block_id)
         if known is not None:
-            return known[1], told.format("tokens were read as they were a moment ago")
+            return known[1], note.format("tokens are those of a moment ago")
         text = self._text(named)
         if text is None:
             raise error
         own = self._ids(text)
         above = self._above(named, own)
-        return [*above, own], told.format("kept text was read anew")
+        return [*above, own], note.format("kept text was tokenised again")
 
     def _text(self, named: NamedBlock) -> str | None:
         try:

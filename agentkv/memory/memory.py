@@ -1,7 +1,7 @@
 """``AgentMemory``: the facade. Deposit skills and texts; on each turn route, graft one block, answer.
 
 A turn's prompt is three parts of token ids: agent prefix, manual, turn. The first two are blocks in a chain, so fifty
-manuals share one prefix on disk. What is stored of the chain is restored, the rest is read, and the record says
+manuals share one prefix on disk. What is stored of the chain is restored, the rest is prefilled, and the record says
 how many tokens went each way, counted at the decode call.
 """
 
@@ -63,9 +63,9 @@ class AgentMemory(Shared):
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
     name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`; None for ``AGENTKV_MODEL``, else the
     store's (``agentkv settings``), else smollm2-135m. ``prefix`` is the agent's system
-    text, read before every manual. ``fallback`` is what is done with a pick that is no live label; each decision is
+    text, read before every manual. ``fallback`` is what is done with a pick that is not a live label; each decision is
     appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut so that, on a
-    CPU, reading them turn by turn gives the bits of reading them at once, for up to 11 tokens more a turn; see
+    CPU, prefilling them turn by turn gives the bits of prefilling them at once, for up to 11 tokens more a turn; see
     :func:`agentkv.blocks.checkpoints.divide`. ``telemetry``: True for spans of OpenTelemetry, ``"content"`` for spans
     with questions and answers, None to go by ``AGENTKV_OTEL``; see :mod:`agentkv.tracing`. ``strict``: fail with
     SkillsLeftOut, instead of a warning, where routing would leave out what another engine has deposited. Other keywords
@@ -145,14 +145,14 @@ class AgentMemory(Shared):
         self,
         skill: str | Path | Manual,
         *,
-        behind: str | None = None,
+        parent: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
-        """Read a SKILL.md folder once and store it, with its card for the router.
+        """Prefill a SKILL.md folder once and store its state, with its card for the router.
 
         A skill that is stored already, unchanged, costs a hash. A text of the same name is replaced: names are one
-        space. ``behind``: the name whose block is the new one's parent, for a reference of that skill; see
+        space. ``parent``: the name whose block the new one follows, for a reference of that skill; see
         :class:`agentkv.skills.library.SkillLibrary`, which also splits what is too long. Raises InvalidManual,
         WindowOverflow, InexactBlock, UnknownSkill, Cancelled.
         """
@@ -160,7 +160,7 @@ class AgentMemory(Shared):
         if manual is not skill and manual.notes:
             warn(manual.warning)
         entry = _Entry("skill", manual.name, manual.card, str(manual.path), manual.license or "")
-        return self._deposit(entry, manual.block_text, allow_inexact, cancellation, behind)
+        return self._deposit(entry, manual.block_text, allow_inexact, cancellation, parent)
 
     def deposit_text(
         self,
@@ -172,7 +172,9 @@ class AgentMemory(Shared):
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
-        """Read a plain text once and store it under ``name``; with a ``description`` it is routed like a skill."""
+        """Prefill a plain text once and store its state under ``name``; with a ``description`` it is routed like a
+        skill.
+        """
         if not name.strip() or not text.strip():
             raise UsageError("a text block takes a name and a text that are not empty")
         entry = _Entry("text", name.strip(), description, source)
@@ -183,16 +185,16 @@ class AgentMemory(Shared):
         named: NamedBlock,
         text: str,
         *,
-        behind: str | None = None,
+        parent: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
-        """Read a text that was deposited elsewhere, for another model, and store it under the same name.
+        """Prefill a text that was deposited elsewhere, for another model, and store its state under the same name.
 
-        ``text`` is what the other store's ``text(named.source_sha256)`` gives; ``behind`` as for a skill.
+        ``text`` is what the other store's ``text(named.source_sha256)`` gives; ``parent`` as for a skill.
         """
         entry = _Entry(named.kind, named.name, named.description, named.source, named.license)
-        return self._deposit(entry, text, allow_inexact, cancellation, behind)
+        return self._deposit(entry, text, allow_inexact, cancellation, parent)
 
     def deposit_again(
         self,
@@ -203,9 +205,11 @@ class AgentMemory(Shared):
     ) -> Again:
         """Deposit for this engine what only others have, from the texts in the store; see :mod:`agentkv.memory.again`.
 
-        ``on_work`` is told before each. Raises Cancelled, OverBudget; what was deposited by then stays.
+        ``on_work`` is called before each. Raises Cancelled, OverBudget; what was deposited by then stays.
         """
-        return again.deposit_again(self, allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation)
+        return again.deposit_again(
+            self.blocks, self.deposit_source, allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation
+        )
 
     def _deposit(
         self,
@@ -213,10 +217,10 @@ class AgentMemory(Shared):
         text: str,
         allow_inexact: bool,
         cancellation: Cancellation | None,
-        behind: str | None = None,
+        parent: str | None = None,
     ) -> Deposit:
         prompt = self._prompts.build(self.prefix, text, [Message("user", "?")])
-        above = None if behind is None else self.routing.manifest(behind)
+        above = None if parent is None else self.routing.manifest(parent)
         before = len(prompt.prefix) if above is None else above.n_tokens
         check_window(before + len(prompt.manual), len(prompt.turn), 1, self.engine.window)
         parent_id = self.blocks.id_of(prompt.prefix) if above is None else above.block_id
@@ -225,8 +229,8 @@ class AgentMemory(Shared):
             raise UsageError(f"{entry.name!r} is the name of a skill. Choose another, or run `agentkv rm` on it first.")
         deposit_tokens = partial(self.blocks.deposit, allow_inexact=allow_inexact, cancellation=cancellation)
         with self.engine.lock, self.store.holding():  # a card must not make its own manual go
-            parent = deposit_tokens(prompt.prefix).manifest if above is None else above
-            deposit = deposit_tokens(prompt.manual, parent=parent)
+            above = deposit_tokens(prompt.prefix).manifest if above is None else above
+            deposit = deposit_tokens(prompt.manual, parent=above)
             self.routing.deposit_card(entry.name, entry.description, allow_inexact=allow_inexact)
             self.store.set_name(named, text)
             self.routing.remember(named, text)
@@ -253,7 +257,7 @@ class AgentMemory(Shared):
             first = error.errors()[0]
             raise UsageError(f"{first['loc'][0]} of {entry.name[:40]!r}: {first['msg']}") from error
         except UnicodeEncodeError as error:
-            raise UsageError(f"{entry.name[:40]!r} holds text that is no valid Unicode") from error
+            raise UsageError(f"{entry.name[:40]!r} holds text that is not valid Unicode") from error
 
     # --- what is there, and what fits -------------------------------------------------------------
 
@@ -336,9 +340,9 @@ class AgentMemory(Shared):
         """The conversation of that name as it is in the store, or a new one, which is stored with its first turn.
 
         ``entry``: as it was at that entry of its log. ``when_full``: what is done with a turn that no longer fits into
-        the window behind everything said before: ``refuse`` it (WindowOverflow), ``keep-last``, which shows the model
-        the last turns only, or ``summarise``, which lets it summarise the oldest. ``Turn.notes`` says what was left
-        out; the log keeps it. Raises CorruptThread.
+        the context window after everything said before: ``refuse`` it (WindowOverflow), ``keep-last``, which shows the
+        model the last turns only, or ``summarise``, which lets it summarise the oldest. ``Turn.notes`` says what was
+        left out; the log keeps it. Raises CorruptThread.
         """
         return Thread(self, thread_id, entry, when_full)
 
@@ -384,9 +388,9 @@ class AgentMemory(Shared):
 
     @cached_property
     def _opens(self) -> bool:
-        """Whether this model's answers are read again behind what asked for them."""
-        said = [Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
-        return begins_with_opening(self._prompts.build("", "", said))
+        """Whether this model's answers are prefilled again after what asked for them."""
+        messages = [Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
+        return begins_with_opening(self._prompts.build("", "", messages))
 
     def self_test(self, cancellation: Cancellation | None = None) -> SelfTest:
         """Prove that this model and these settings are exact, once for each store; what ``keep`` rests on.
@@ -400,7 +404,7 @@ class AgentMemory(Shared):
     def prompt(
         self, messages: Sequence[Message], name: str | None, *, system: str = "", tools: Sequence[Schema] = ()
     ) -> Prompt:
-        """The ids of a turn behind the block ``name``, or behind the agent prefix alone. Raises UnknownSkill."""
+        """The token ids of a turn after the block ``name``, or after the agent prefix alone. Raises UnknownSkill."""
         return self._prompt(messages, name, system, tools)[0]
 
     def _prompt(

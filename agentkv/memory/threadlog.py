@@ -4,9 +4,8 @@
 
 ``key`` is a digest of the thread's name. An entry is written under a temporary name, synced, and linked to the number
 after the head that its writer knows: of two writers who know the same head one is refused, and none replaces another's.
-Knows files and that entries follow one another;
-refuses to know models and blocks. No block depends on a log, nor a log on a block: a checkpoint that is gone is read
-again.
+No block depends
+on a log, nor a log on a block: a checkpoint that is gone is prefilled again.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class ThreadLog:
         return turns[::-1]
 
     def head(self) -> Head:
-        """The newest entry: whoever appends says behind which one. Raises StoreReadError."""
+        """The newest entry: whoever appends says after which one. Raises StoreReadError."""
         numbers = self.numbers()
         if not numbers:
             return EMPTY
@@ -130,7 +129,7 @@ class ThreadLog:
         numbers = self.numbers()
         for seq in reversed(numbers):
             fsio.remove_file(self.path(seq))
-        with contextlib.suppress(OSError):  # another has begun it anew, or there was none
+        with contextlib.suppress(OSError):  # another has begun it again, or there was none
             self.folder.rmdir()
             fsio.sync_directory(self.folder.parent)
         return len(numbers)
@@ -168,7 +167,7 @@ def thread_names(files: StoreFiles) -> list[str]:
     """The names of all threads whose first entry reads, sorted. Raises StoreReadError."""
     names = []
     for folder in _folders(files.root):
-        for seq in (1, 2):  # the first, or the one behind it where that is damaged
+        for seq in (1, 2):  # the first, or the next one where that is corrupt
             data = fsio.read_regular(folder / f"{seq:08}.json", files.limits.text_bytes)
             with contextlib.suppress(Malformed):
                 if data is not None:

@@ -1,9 +1,9 @@
 """Threads: conversations that outlive the process, with their messages in the store beside their states.
 
 A thread is a log of turns, and its state a chain of checkpoints that is found by ids: nothing ties the two, so a
-checkpoint that was evicted or damaged is read again, and two threads that began alike share what they have in common.
-Going back adds to the log and takes nothing away. Knows a memory's ``ask`` and ``stream``; refuses to know how a state
-is found. Not guaranteed: that a turn whose answer was given is in the log, if the process ends before ``ask`` returns.
+checkpoint that was evicted or is corrupt is prefilled again, and two threads that began alike share what they have in
+common. Going back adds to the log and takes nothing away. Not guaranteed: that a turn whose answer was given is in the
+log, if the process ends before ``ask`` returns.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from pydantic import ValidationError
 
 from agentkv.engine.prompt import Message
 from agentkv.errors import CorruptThread, StoreError, ThreadChanged, UnknownThread, UsageError, WindowOverflow
 from agentkv.io.shared import Shared
+from agentkv.memory.fitting import Memory, Shown, Trimming, left_out_note, spoken
 from agentkv.memory.options import POLICIES, TurnOptions, TurnSettings, WhenFull
 from agentkv.memory.threadlog import EMPTY, ThreadLog, thread_names
-from agentkv.memory.trimming import Shown, Trimming, left_out_note, spoken
 from agentkv.notices import warn
 from agentkv.records import ThreadEntry, Turn
 from agentkv.router.routing import ROUTE, Pick
 from agentkv.store.catalog import BlockStore
 
-if TYPE_CHECKING:
-    from agentkv.memory.memory import AgentMemory
-
 
 class Transcript:
-    """What was said in a thread, as it was when this object was opened. No model is needed to look at it or go back.
+    """The messages of a thread, as they were when this object was opened. No model is needed to look at them or go
+    back.
 
-    ``entry``: go on from that entry of the log, where the newest is damaged, say. Raises CorruptThread.
+    ``entry``: go on from that entry of the log, where the newest is corrupt, say. Raises CorruptThread.
     """
 
     def __init__(self, store: BlockStore, thread_id: str, entry: int | None = None) -> None:
@@ -84,7 +82,8 @@ class Transcript:
         return self._opened(thread_id)
 
     def rewind(self, to: int) -> None:
-        """Go back to behind turn ``to`` (0: the beginning). What came after it stays in the log, see :meth:`resume`.
+        """Go back to just after turn ``to`` (0: the beginning). What came after it stays in the log, see
+        :meth:`resume`.
 
         Raises ThreadChanged, UsageError.
         """
@@ -113,7 +112,7 @@ class Transcript:
     def _turn_number(self, at: int | None) -> int:
         at = len(self._turns) if at is None else at
         if not 0 <= at <= len(self._turns):
-            raise UsageError(f"thread {self.thread_id!r} has {len(self._turns)} turns; {at} is none of them")
+            raise UsageError(f"thread {self.thread_id!r} has {len(self._turns)} turns; {at} is out of range")
         return at
 
 
@@ -133,7 +132,7 @@ class Thread(Shared, Transcript):
     """
 
     def __init__(
-        self, memory: AgentMemory, thread_id: str, entry: int | None = None, when_full: WhenFull = "refuse"
+        self, memory: Memory, thread_id: str, entry: int | None = None, when_full: WhenFull = "refuse"
     ) -> None:
         if when_full not in POLICIES:
             raise UsageError(f"when_full is {when_full!r}; it takes {', '.join(POLICIES)}")
@@ -208,8 +207,17 @@ class Thread(Shared, Transcript):
             warn(note)
         pick = turn.decision.pick
         lacking = pick is None and bool(turn.decision.left_out)
-        said = {"question": question, "answer": turn.text, "skill": pick, "lacking": lacking, **vars(shown)}
-        entry = _entry(self.thread_id, self._head, **said, finish=turn.finish, checkpoint=turn.checkpoint)
+        entry = _entry(
+            self.thread_id,
+            self._head,
+            question=question,
+            answer=turn.text,
+            skill=pick,
+            lacking=lacking,
+            **vars(shown),
+            finish=turn.finish,
+            checkpoint=turn.checkpoint,
+        )
         try:
             self._turns.append(self._append(entry))
         except ThreadChanged as error:
@@ -220,11 +228,13 @@ class Thread(Shared, Transcript):
         return turn
 
 
-def _entry(thread_id: str, after: int, **said: Any) -> ThreadEntry:
-    """An entry behind ``after``; its number is found when it is written."""
+def _entry(thread_id: str, after: int, **fields: Any) -> ThreadEntry:
+    """An entry that follows ``after``; its number is found when it is written."""
     nothing = dict.fromkeys(("question", "answer", "skill", "finish", "checkpoint"))
     try:
-        return ThreadEntry.model_validate({**nothing, **said, "thread_id": thread_id, "seq": after + 1, "after": after})
+        return ThreadEntry.model_validate(
+            {**nothing, **fields, "thread_id": thread_id, "seq": after + 1, "after": after}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"{first['loc'][0]} of a turn in thread {thread_id[:40]!r}: {first['msg']}") from error
@@ -244,7 +254,7 @@ def require(store: BlockStore, thread_id: str) -> None:
 def remove(store: BlockStore, thread_id: str) -> int:
     """Delete a thread and the states that no other thread has in its log; how many blocks went. Raises UnknownThread.
 
-    Of a state that another block stands behind, the ids stay with that block: they are the beginning of its own text.
+    Of a state that another block follows, the token ids stay with that block: they are the beginning of its own text.
     """
     require(store, thread_id)
     own = _checkpoints(store, thread_id)
@@ -256,7 +266,7 @@ def remove(store: BlockStore, thread_id: str) -> int:
 
 
 def _checkpoints(store: BlockStore, thread_id: str) -> set[str]:
-    """The states that a thread's log names; of a damaged entry it is not known."""
+    """The states that a thread's log names; of a corrupt entry it is not known."""
     log, found = ThreadLog(store.files, thread_id), set[str]()
     for seq in log.numbers():
         with contextlib.suppress(CorruptThread):

@@ -1,14 +1,14 @@
-"""One turn: route → build ids → restore or read → generate → keep → record.
+"""One turn: route → build token ids → restore, prefill the rest → generate → keep → record.
 
-The longest stored chain that is a prefix of the prompt's ids is restored, whatever turn or process made it; a block or
-checkpoint that cannot be restored is passed over for the one before it, and where no state will do all is read: the
-record says why. What is kept is captured while the prompt is read, and stored after the
-answer: it costs no time to the first token, and what goes wrong with it is told in the record, not raised. A turn that
-is cancelled, or whose stream is not read to its end, keeps nothing.
+The longest stored chain that is a prefix of the prompt's token ids is restored, whatever turn or process made it; a
+block or checkpoint that cannot be restored is passed over for the one before it, and where no state will do all is
+prefilled: the record says why. What is kept is captured during prefill, and stored after the answer: it costs no time
+to the first token, and what goes wrong with it is noted in the record, not raised. A turn that is cancelled, or whose
+stream is not read to its end, keeps nothing.
 
 Every figure of the record is taken here: tokens from the engine's counters around the decode calls, milliseconds by
-stage, SHA-256 over the logits of every step. A turn that has read its prompt is counted in the store's turn log, also
-if its stream is not read to its end. Refuses to know names, manuals and classifiers.
+stage, SHA-256 over the logits of every step. A turn that has prefilled its prompt is counted in the store's turn log,
+also if its stream is not read to its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import accumulate
 from agentkv.blocks.blocks import Blocks
 from agentkv.blocks.checkpoints import Checkpoints, Division, NotKept
 from agentkv.blocks.restoring import MENDS
-from agentkv.engine.base import Cancellation, Logits, Piece, Sampling, State
+from agentkv.engine.base import Logits, Piece, Sampling, State
 from agentkv.engine.generate import MAX_NEW, generate, room
 from agentkv.engine.prompt import Message
 from agentkv.errors import AgentKVError, NativeRefusal, StoreError, UsageError
@@ -92,56 +92,58 @@ class TurnInProgress:
         self._decision = self._decision.model_copy(update={"pick": pick, "fallback": why})
 
     def run(self) -> Iterator[Piece]:
-        """Generate the answer, piece by piece; read to its end, :meth:`record` is complete."""
-        engine, tracing, options = self._blocks.engine, self._blocks.tracing, self._options
+        """Generate the answer, piece by piece; once it is read to its end, :meth:`record` is complete."""
+        engine, tracing = self._blocks.engine, self._blocks.tracing
         with self._blocks.exclusive(), tracing.span(f"chat {engine.info.name}") as span:
             self._span = span
             if span.on:
-                span.set(self._asked(options.sampling or Sampling(), tracing.content))
-            # 1. Route.
-            with self._stage("route") as stage:
-                self._decision = self._decide(self._question)
-                if stage.on:
-                    stage.set(routed(self._decision))
-            self._ms["route"] = self._decision.ms
-            for text in self._decision.notes:
-                self.note(text)
-            # 2. Build the ids; nothing is decoded unless everything fits.
+                span.set(self._request(tracing.content))
+            self._route()
             division, stops = self._build(self._decision.pick)
-            n_blocks = sum(map(len, division.blocks))
-            limit = room(n_blocks, division.total - n_blocks, options.max_new, engine.window)
+            n_blocks = sum(map(len, division.blocks))  # nothing is decoded unless everything fits
+            limit = room(n_blocks, division.total - n_blocks, self._options.max_new, engine.window)
             self._before = (engine.counters.restored, engine.counters.decoded)
-            # 3. Restore what is stored of the chain, read the rest part by part.
-            logits = self._read(division, options.cancellation)
+            logits = self._evaluate(division)
             self._first = sha256(logits.data)
             self._restored = engine.counters.restored - self._before[0]
             self._prefilled = engine.counters.decoded - self._before[1]
             try:
-                # 4. Generate.
-                with self._stage("generate"):
-                    for piece in generate(
-                        engine,
-                        logits,
-                        max_new=limit,
-                        sampling=options.sampling,
-                        stop=(*stops, *options.stop),
-                        grammar=options.grammar,
-                        logprobs=options.logprobs,
-                        cancellation=options.cancellation,
-                        observe=lambda step: self._digest.update(step.data),
-                    ):
-                        self._keep(piece)
-                        if piece.finish == "length":
-                            self._note_cut(limit, engine.window, by_default=options.max_new is None)
-                        yield piece
-                # 5. Keep what the next turn can go on from.
+                yield from self._generate(logits, limit, stops)
                 if self._checkpoints is not None:
                     with self._stage("keep"):
-                        self._keep_states(self._checkpoints, division, options.cancellation)
+                        self._keep_states(self._checkpoints, division)
             finally:
                 self._count()
                 if span.on:
-                    span.set(self._done(tracing.content))
+                    span.set(self._response(tracing.content))
+
+    def _route(self) -> None:
+        with self._stage("route") as stage:
+            self._decision = self._decide(self._question)
+            if stage.on:
+                stage.set(routed(self._decision))
+        self._ms["route"] = self._decision.ms
+        for text in self._decision.notes:
+            self.note(text)
+
+    def _generate(self, logits: Logits, limit: int, stops: Sequence[str]) -> Iterator[Piece]:
+        options, engine = self._options, self._blocks.engine
+        with self._stage("generate"):
+            for piece in generate(
+                engine,
+                logits,
+                max_new=limit,
+                sampling=options.sampling,
+                stop=(*stops, *options.stop),
+                grammar=options.grammar,
+                logprobs=options.logprobs,
+                cancellation=options.cancellation,
+                observe=lambda step: self._digest.update(step.data),
+            ):
+                self._record(piece)
+                if piece.finish == "length":
+                    self._note_cut(limit, engine.window, by_default=options.max_new is None)
+                yield piece
 
     @contextlib.contextmanager
     def _stage(self, name: str) -> Iterator[Span]:
@@ -152,7 +154,8 @@ class TurnInProgress:
         finally:
             self._ms[name] = (time.perf_counter() - start) * 1e3
 
-    def _read(self, division: Division, cancellation: Cancellation | None) -> Logits:
+    def _evaluate(self, division: Division) -> Logits:
+        """Restore what is stored of the chain, prefill the rest part by part."""
         with self._stage("restore") as stage:
             done = self._restore(division)
             self._not_restored = self._passed_over or self._reason(done, len(division.blocks))
@@ -161,30 +164,28 @@ class TurnInProgress:
                 stage.set({"agentkv.block.id": self._block_id, "agentkv.tokens.restored": restored})
         with self._stage("prefill") as stage:
             try:
-                logits = self._prefill(division, done, cancellation)
+                logits = self._prefill(division, done)
             except NativeRefusal as error:
                 if self._block is None:
                     raise
-                done, logits = 0, self._read_whole(division, done, error, cancellation)
+                done, logits = 0, self._prefill_whole(division, done, error)
             if stage.on:
                 stage.set({"agentkv.tokens.prefilled": division.total - sum(map(len, division.parts[:done]))})
         return logits
 
-    def _prefill(self, division: Division, done: int, cancellation: Cancellation | None) -> Logits:
-        engine, parts = self._blocks.engine, division.parts
+    def _prefill(self, division: Division, done: int) -> Logits:
+        engine, parts, cancellation = self._blocks.engine, division.parts, self._options.cancellation
         for index in range(done, len(parts)):
             logits = engine.extend(parts[index], cancellation)
-            wanted = index < len(division.blocks) or index == len(parts) - 1 or index + 1 in self._damaged
-            if self._checkpoints is not None and wanted:
+            is_kept = index < len(division.blocks) or index == len(parts) - 1 or index + 1 in self._damaged
+            if self._checkpoints is not None and is_kept:
                 self._capture(index + 1)
         if division.rest:
             logits = engine.extend(division.rest, cancellation)
         return logits
 
-    def _read_whole(
-        self, division: Division, done: int, error: NativeRefusal, cancellation: Cancellation | None
-    ) -> Logits:
-        """The prompt without the restored block ``done`` parts long: no logits come behind its state.
+    def _prefill_whole(self, division: Division, done: int, error: NativeRefusal) -> Logits:
+        """The prompt without the restored block ``done`` parts long, whose state gives no logits.
 
         It is refused for good once they come without it.
         """
@@ -194,7 +195,7 @@ class TurnInProgress:
         self._block = None
         self._before = (engine.counters.restored, engine.counters.decoded)
         engine.clear()
-        logits = self._prefill(division, 0, cancellation)
+        logits = self._prefill(division, 0)
         self._blocks.refuse(block, error.message)
         self._pass_over(done, division, error.message)
         self._not_restored = self._passed_over
@@ -206,7 +207,7 @@ class TurnInProgress:
         self._captured_ms += (time.perf_counter() - start) * 1e3
 
     def _restore(self, division: Division) -> int:
-        """Restore the longest chain that leaves a token to read, for a state holds no logits; of how many parts."""
+        """Restore the longest chain that leaves a token to prefill, for a state holds no logits; of how many parts."""
         if not self._options.graft:
             self._blocks.engine.clear()
             return 0
@@ -224,26 +225,26 @@ class TurnInProgress:
         is_block = n <= len(division.blocks)
         what, remedy = ("a stored block", MENDS) if is_block else ("a checkpoint", "A turn that keeps it mends it.")
         self._passed_over = f"{what} was passed over: {reason}"
-        self._damaged.add(n)  # read once more, so it can be mended
-        self.note(f"{what} could not be restored, and its tokens were read instead: {reason} {remedy}")
+        self._damaged.add(n)  # prefilled again, so it can be mended
+        self.note(f"{what} could not be restored, and its tokens were prefilled instead: {reason} {remedy}")
 
     def _note_use(self, ids: Sequence[str]) -> None:
-        """The blocks that a restored one stands behind are in use too: eviction should not take a manual for idle."""
+        """The blocks before a restored one are in use too: eviction should not take a manual for idle."""
         store = self._blocks.store
         for identity in ids:
             with contextlib.suppress(StoreError):
                 if store.exists(identity):
                     store.used(identity)
 
-    def _keep_states(self, checkpoints: Checkpoints, division: Division, cancellation: Cancellation | None) -> None:
+    def _keep_states(self, checkpoints: Checkpoints, division: Division) -> None:
         if not division.pieces:
             self._not_kept = "the model's template does not show where an answer begins"
-        elif not self._states:  # read before, and kept
+        elif not self._states:  # prefilled before, and kept
             self._checkpoint = self._blocks.ids_of(division.parts)[-1]
         ends = [0, *accumulate(map(len, division.parts))]
         try:
             for n, state in self._states:
-                created = checkpoints.keep(division.parts[:n], state, cancellation)
+                created = checkpoints.keep(division.parts[:n], state, self._options.cancellation)
                 if n == len(division.parts) and division.pieces:
                     self._checkpoint = self._blocks.ids_of(division.parts)[-1]
                     self._deposited = ends[n] - self._restored if created else 0
@@ -259,9 +260,9 @@ class TurnInProgress:
             return None
         if not self._options.graft:
             return "graft is off"
-        return "the agent prefix is not stored" if restored == 0 else "the manual is not stored behind this prefix"
+        return "the agent prefix is not stored" if restored == 0 else "the manual is not stored on top of this prefix"
 
-    def _keep(self, piece: Piece) -> None:
+    def _record(self, piece: Piece) -> None:
         self._texts.append(piece.text)
         if piece.token is not None:
             self._ids.append(piece.token)
@@ -303,8 +304,9 @@ class TurnInProgress:
             keep_ms=self._ms["keep"],
         )
 
-    def _asked(self, sampling: Sampling, content: bool) -> dict[str, Value | None]:
-        """What a span tells of the request."""
+    def _request(self, content: bool) -> dict[str, Value | None]:
+        """The span's attributes of the request."""
+        sampling = self._options.sampling or Sampling()
         drawn = sampling.temperature > 0
         return {
             "gen_ai.operation.name": "chat",
@@ -319,17 +321,17 @@ class TurnInProgress:
             "gen_ai.input.messages": messages((m.role, m.content) for m in self._conversation) if content else None,
         }
 
-    def _done(self, content: bool) -> dict[str, Value | None]:
-        """What a span tells of the rest; of a turn that ended early, what there is."""
+    def _response(self, content: bool) -> dict[str, Value | None]:
+        """The span's attributes of the rest; of a turn that ended early, what there is."""
         finish = "stop" if self._finish == "stop_string" else self._finish
-        said = [("assistant", "".join(self._texts).strip())]
+        answer = [("assistant", "".join(self._texts).strip())]
         return {
             "gen_ai.response.finish_reasons": [finish] if finish else None,
             "gen_ai.usage.input_tokens": self._restored + self._prefilled,
             "gen_ai.usage.output_tokens": len(self._ids),
             "gen_ai.usage.cache_read.input_tokens": self._restored,
             "gen_ai.usage.cache_creation.input_tokens": self._deposited,
-            "gen_ai.output.messages": messages(said, finish) if content else None,
+            "gen_ai.output.messages": messages(answer, finish) if content else None,
             "agentkv.skill": self._decision.pick,
             "agentkv.block.id": self._block_id,
             "agentkv.exactness": self._block.exactness.value if self._block else None,

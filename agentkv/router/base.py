@@ -18,7 +18,7 @@ class Candidate:
     text: str = ""
 
     def words(self, label: str) -> str:
-        """All that is known of it under its label, for likeness in words."""
+        """All that is known of it under its label, for lexical similarity."""
         return f"{label} {self.description} {self.text}"
 
 

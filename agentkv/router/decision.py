@@ -21,19 +21,19 @@ def normalised(pick: str, labels: Collection[str]) -> str | None:
     """The live label that ``pick`` names, or None; the very label comes before one that differs in case."""
     if pick == NONE or pick in labels:
         return None if pick == NONE else pick
-    wanted = pick.strip().casefold()
-    matches = [label for label in labels if label.casefold() == wanted]
+    folded = pick.strip().casefold()
+    matches = [label for label in labels if label.casefold() == folded]
     return matches[0] if len(matches) == 1 else None
 
 
 class Fallback(StrEnum):
-    """What is done with a raw pick that is no live label. That no skill fits is a pick, not a case for this."""
+    """What is done with a raw pick that is not a live label. That no skill fits is a pick, not a case for this."""
 
     NO_BLOCK = "no-block"
     RUNNER_UP = "runner-up"
     """The live label with the best score of the same classifier."""
     LEXICAL = "lexical"
-    """The live label whose name, description and text are nearest in words, if they share any."""
+    """The live label whose name, description and text are lexically nearest, if they share any words."""
     ERROR = "error"
 
 
@@ -43,7 +43,7 @@ def decide(
     candidates: Mapping[str, Candidate],
     fallback: Fallback = Fallback.NO_BLOCK,
 ) -> Decision:
-    """Route one question; on account of what the classifier answered it raises only InvalidPick, if so told."""
+    """Route one question; on account of what the classifier answered it raises only InvalidPick, for Fallback.ERROR."""
     start = time.perf_counter()
     result = classifier.classify(question, candidates)
     pick = normalised(result.raw_pick, candidates)

@@ -208,8 +208,8 @@ def confusions(rows: Sequence[Routed], most: int = 10) -> list[dict[str, Any]]:
 
 def _library(label: str | None, candidates: Mapping[str, Candidate], size: int, seed: str) -> dict[str, Candidate]:
     others = sorted(name for name in candidates if name != label)
-    wanted = size - (label is not None)
-    chosen = random.Random(seed).sample(others, min(wanted, len(others)))
+    n_others = size - (label is not None)
+    chosen = random.Random(seed).sample(others, min(n_others, len(others)))
     names = chosen + ([label] if label is not None else [])
     return {name: candidates[name] for name in sorted(names)}
 

@@ -1,6 +1,6 @@
 """What the router keeps beside the blocks: weights as one canonical JSON object, vectors as an array of NumPy.
 
-Knows whether such a file is whole in its form; refuses to know what it says. No block depends on one: a damaged one is
+Whether such a file is valid in form, not what is in it. No block depends on one: a corrupt one is
 passed over by the router, and made again. Not guaranteed: that a number is the one that was written.
 """
 

@@ -1,9 +1,9 @@
 """Learning to route from labelled questions: features, fit, and the file that keeps them.
 
-Deterministic: the same questions, library and model give the same weights. A question's own copy is set aside while its
-features are made, as it will not be there when somebody asks. The model's word whether a skill fits costs each decision
-some tokens, so where it had no weight it gets one only if that routes more held-out questions rightly. Not guaranteed:
-that weights of one model suit another, so each fingerprint has a file of its own.
+Deterministic: the same questions, library and model give the same weights. Features are leave-one-out: a question's own
+copy is left out while its features are made, as it will not be there when somebody asks. The model's word whether a
+skill fits costs each decision some tokens, so where it had no weight it gets one only if that routes more held-out
+questions rightly. Not guaranteed: that weights of one model suit another, so each fingerprint has a file of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def learn(
     progress: Callable[[Iterable[Labelled]], Iterable[Labelled]] = lambda items: items,
     lose: float = LOSE,
 ) -> Learned:
-    """Fit weights on ``questions``; those whose label is no candidate are left out, a label of None means NONE.
+    """Fit weights on ``questions``; those whose label is not a candidate are left out, a label of None means NONE.
 
     ``progress`` is passed the questions as they are worked on. ``lose``: the share of questions that may lose their
     label to NONE.
@@ -62,7 +62,7 @@ def learn(
     student = classifier.with_learned(classifier.weights, labelled)
     examples: list[tuple[Rows, int | None]] = []
     for question in progress(live):
-        known = student.features(question.query, candidates, aside=True)
+        known = student.features(question.query, candidates, leave_one_out=True)
         if question.label is None:
             examples.append((known.rows, None))
         elif question.label in known.labels:
@@ -86,7 +86,7 @@ def best_taught(examples: Examples, start: Weights, lose: float) -> tuple[Weight
     """
     silent = np.array([name != "fits" for name in FEATURES], np.float64)
     ways = [examples] if start.fits else [[(rows * silent, right) for rows, right in examples], examples]
-    (before, after), way = max(((held_out(way, start, lose), way) for way in ways), key=lambda told: told[0][1])
+    (before, after), way = max(((held_out(way, start, lose), way) for way in ways), key=lambda tried: tried[0][1])
     return taught(way, start, lose) if way and after >= before else start, before, after
 
 
@@ -100,7 +100,7 @@ def by_label(questions: Sequence[Labelled]) -> dict[str, list[str]]:
 
 
 def apart(questions: Sequence[Labelled], train: Sequence[Labelled]) -> list[Labelled]:
-    """``questions`` without those that are in ``train``, case and white space aside."""
+    """``questions`` without those that are in ``train``, case and white space ignored."""
     known = {" ".join(question.query.casefold().split()) for question in train}
     return [question for question in questions if " ".join(question.query.casefold().split()) not in known]
 

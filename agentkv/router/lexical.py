@@ -82,7 +82,7 @@ class LexicalIndex:
 
 
 class LexicalClassifier:
-    """The label nearest in words, if it is nearer than ``margin`` (a cosine). Costs no tokens."""
+    """The lexically nearest label, if it is nearer than ``margin`` (a cosine). Costs no tokens."""
 
     name = "lexical"
     version = "2"

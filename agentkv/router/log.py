@@ -103,7 +103,7 @@ class DecisionLog:
                 yield LoggedDecision.model_validate_json(line)
 
     def _digest(self, candidates: Mapping[str, Candidate]) -> str:
-        """The library's digest, made anew for another object only: it is the same from turn to turn."""
+        """The library's digest, made again for another object only: it is the same from turn to turn."""
         if self._library[0] is not candidates:
             self._library = (candidates, library_sha256(candidates))
         return self._library[1]

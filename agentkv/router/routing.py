@@ -1,6 +1,6 @@
 """The router of a live store: which names there are, which block a question gets, on record and learned from.
 
-Knows names, candidates, the classifier, the log. Refuses to know prompts and generation. Not guaranteed: that a file
+Not guaranteed: that a file
 which was changed in place since it was last read is noticed here; it is when its block is grafted.
 """
 
@@ -210,7 +210,7 @@ class Routing:
         """The text that a name stands for, to tell its block from others.
 
         As the store keeps it, whether or not the block can still be restored; else the block's own tokens. Raises
-        UnknownBlock, CorruptBlock, UsageError for foreign token ids.
+        UnknownBlock, CorruptBlock, UsageError for token ids of another vocabulary.
         """
         if entry.block_id not in self._texts:
             text = None
@@ -323,7 +323,7 @@ class Routing:
     def learn(self, questions: Sequence[Labelled], progress: Progress | None = None, *, lose: float = LOSE) -> Learned:
         """Fit the router to labelled questions and keep what it learned beside the store, for this model.
 
-        Raises UsageError for a classifier that does not learn, and for a ``lose`` that is no share.
+        Raises UsageError for a classifier that does not learn, and for a ``lose`` that is not a share.
         """
         if not 0 <= lose <= 1:
             raise UsageError(f"the share of questions that may be lost is 0 to 1, not {lose}")

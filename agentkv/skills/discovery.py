@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentkv.errors import InvalidManual
-from agentkv.skills.resources import FOLDERS
 from agentkv.store.marker import MARKER
 
 FILE_NAME = "SKILL.md"
@@ -121,7 +120,7 @@ class _Folder:
 
 
 class _Walk:
-    """One walk: the real folders level by level, then those behind links in the same way."""
+    """One walk: the real folders level by level, then those that links lead to, in the same way."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -222,3 +221,42 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a circle of links
         return False
+
+
+# --- resources -------------------------------------------------------------------------------------
+
+FOLDERS = ("references", "scripts", "assets")
+MAX_RESOURCES = 10_000
+_MENTION = re.compile(rf"(?<![\w./-])(?:\./)?((?:{'|'.join(FOLDERS)})/[\w./-]*\w)")
+
+
+def find_resources(folder: Path) -> tuple[str, ...]:
+    """Paths of the resources, relative to the skill's folder and with ``/``, sorted; at most MAX_RESOURCES."""
+    inside = folder.resolve()
+    found: list[str] = []
+    for name in FOLDERS:
+        for path in _files(folder / name):
+            if path.is_file() and path.resolve().is_relative_to(inside):
+                found.append(path.relative_to(folder).as_posix())
+            if len(found) == MAX_RESOURCES:
+                return tuple(sorted(found))
+    return tuple(sorted(found))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.is_symlink():
+        return
+    for place, _, names in os.walk(folder):
+        for name in names:
+            yield Path(place) / name
+
+
+def is_reference(resource: str) -> bool:
+    """Whether a resource is a text that can be deposited on top of its manual: ``references/….md``."""
+    return resource.startswith("references/") and resource.lower().endswith(".md")
+
+
+def missing_resources(text: str, resources: tuple[str, ...], folder: Path) -> list[str]:
+    """Resources that a manual's text names and that are not there, each once, in order."""
+    named = dict.fromkeys(match[1] for match in _MENTION.finditer(text))
+    return [path for path in named if path not in resources and not (folder / path).is_dir()]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from agentkv.skills.library import Depositor
 from agentkv.skills.manual import Manual
-from agentkv.skills.pieces import Piece
+from agentkv.skills.pieces import SkillBlock
 from agentkv.skills.report import Plan
 
 ENOUGH = 256
@@ -40,7 +40,7 @@ def forecast(plan: Plan, scratch: Depositor) -> Forecast | None:
     Raises what a deposit raises.
     """
     pieces = [piece for work in plan.work for piece in work.missing]
-    alone = sorted((piece for piece in pieces if piece.behind is None), key=lambda piece: piece.n_tokens)
+    alone = sorted((piece for piece in pieces if piece.parent is None), key=lambda piece: piece.n_tokens)
     if not alone:
         return None
     sample = next((piece for piece in alone if piece.n_tokens >= ENOUGH), alone[-1])
@@ -52,15 +52,15 @@ def forecast(plan: Plan, scratch: Depositor) -> Forecast | None:
     return Forecast(len(pieces), n_tokens, seconds, n_bytes, sample.n_tokens)
 
 
-def _scaled(own: float, whole: float, sample: Piece, n_tokens: int, n_blocks: int) -> float:
+def _scaled(own: float, whole: float, sample: SkillBlock, n_tokens: int, n_blocks: int) -> float:
     return own * n_blocks + max(0.0, whole - own) / max(sample.n_tokens, 1) * n_tokens
 
 
 def _measured(scratch: Depositor, manual: Manual) -> tuple[float, float]:
     """Seconds, and bytes of segments and records, that depositing it takes."""
-    before, begun = _stored_bytes(scratch), time.perf_counter()
+    before, start = _stored_bytes(scratch), time.perf_counter()
     scratch.deposit_skill(manual, allow_inexact=True)
-    return time.perf_counter() - begun, float(_stored_bytes(scratch) - before)
+    return time.perf_counter() - start, float(_stored_bytes(scratch) - before)
 
 
 def _stored_bytes(scratch: Depositor) -> int:

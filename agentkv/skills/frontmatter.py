@@ -2,14 +2,14 @@
 
 What the public validator (``skills-ref``) takes is read here with the same values: every scalar is text, whatever it
 looks like. What is YAML but not of the format is read too and is in ``violations``: collections in brackets, tags,
-anchors, fields of other clients, repeated keys (the last one counts). Refused is what is no YAML, larger than
+anchors, fields of other clients, repeated keys (the last one counts). Refused is what is not YAML, larger than
 MAX_CHARS, or nested deeper or expanded further than MAX_DEPTH and MAX_NODES: a parser's time is worth something. It
 knows no files.
 
-**The narrow rules.** If the frontmatter is no YAML at all, tabs at the beginnings of lines are read as blanks, and each
-line ``key: value`` that is no YAML *by itself* is read as if its value stood in quotes: a colon in a description, a
-value that begins with ``@``, a backtick, ``%`` or ``[draft``. Indented lines count only below ``metadata:``. Lines that
-are YAML by themselves, and every frontmatter that is YAML, are never altered: `` #7`` in a plain value begins a
+**The narrow rules.** If the frontmatter is not YAML at all, tabs at the beginnings of lines are read as blanks, and
+each line ``key: value`` that is not YAML *by itself* is read as if its value stood in quotes: a colon in a description,
+a value that begins with ``@``, a backtick, ``%`` or ``[draft``. Indented lines count only below ``metadata:``. Lines
+that are YAML by themselves, and every frontmatter that is YAML, are never altered: `` #7`` in a plain value begins a
 comment, as YAML says, so what follows is not part of the value. All of it is noted, so that nothing happens without a
 word.
 
@@ -138,7 +138,7 @@ def _malformed(error: Exception, first_line: int) -> Malformed:
 
 def _beyond_the_format(events: Sequence[Any], first_line: int) -> Iterator[Violation]:
     """What is YAML and not of the format, each kind once."""
-    said = set[str]()
+    seen = set[str]()
     for event in events:
         what = None
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
@@ -147,8 +147,8 @@ def _beyond_the_format(events: Sequence[Any], first_line: int) -> Iterator[Viola
             what = "a tag (`!`)"
         elif isinstance(event, yaml.CollectionStartEvent) and event.flow_style:
             what = "a list or mapping in brackets"
-        if what is not None and what not in said:
-            said.add(what)
+        if what is not None and what not in seen:
+            seen.add(what)
             line = event.start_mark.line + first_line
             yield Violation(f"frontmatter: {what} is not part of the format; put the value in quotes", line)
 
@@ -176,7 +176,7 @@ class _Values:
             line = key.start_mark.line + self._first_line
             name = flat(self.plain(key, depth + 1))
             if not isinstance(key, yaml.ScalarNode):
-                self.violations.append(Violation("frontmatter: a key is no text", line))
+                self.violations.append(Violation("frontmatter: a key is not text", line))
             if name in found:
                 what = f"frontmatter: the key {name!r} appears twice; the last one counts"
                 self.violations.append(Violation(what, line))
@@ -195,7 +195,7 @@ def _without_tabs(lines: list[str]) -> tuple[list[str], list[int]]:
 
 
 def _with_quotes(lines: list[str]) -> tuple[list[str], list[int]]:
-    """The lines, with the values quoted of those that are no YAML by themselves, and which these are."""
+    """The lines, with the values quoted of those that are not YAML by themselves, and which these are."""
     out, quoted, section = [], [], ""
     for at, line in enumerate(lines):
         if line[:1].strip():
@@ -229,7 +229,7 @@ def _equals(node: yaml.MappingNode, first_line: int) -> Iterator[int]:
 
 
 def _comments(node: yaml.MappingNode, lines: Sequence[str], first_line: int) -> Iterator[str]:
-    """A note for each plain value behind which the line goes on with a comment."""
+    """A note for each plain value after which the line goes on with a comment."""
     for key, value in node.value:
         if not isinstance(value, yaml.ScalarNode) or value.style is not None or value.end_mark.line >= len(lines):
             continue

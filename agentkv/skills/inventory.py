@@ -12,20 +12,30 @@ from pathlib import Path
 
 from agentkv.errors import InvalidManual, UsageError
 from agentkv.io import fsio
-from agentkv.skills.discovery import FILE_NAMES, Found, find_manuals, is_hidden, is_set_aside
+from agentkv.skills.discovery import (
+    FILE_NAMES,
+    Found,
+    find_manuals,
+    find_resources,
+    is_hidden,
+    is_reference,
+    is_set_aside,
+)
 from agentkv.skills.manual import Manual, load_manual, taken_by, told_apart
-from agentkv.skills.resources import find_resources, is_reference
 
 Signature = tuple[tuple[str, fsio.Identity], ...]
 
 
 class Inventory:
-    """The manuals below ``roots``. Raises UsageError for a root that is no folder now; later it may come and go."""
+    """The manuals below ``roots``.
+
+    Raises UsageError for a root that is not a directory now; later it may come and go.
+    """
 
     def __init__(self, roots: Sequence[Path]) -> None:
         for root in roots:
             if not root.is_dir():
-                raise UsageError(f"{root} is no folder")
+                raise UsageError(f"{root} is not a directory")
         self.roots = tuple(dict.fromkeys(root.absolute() for root in roots))
         self._files: dict[Path, Manual | InvalidManual] = {}
         self._unreadable: dict[Path, InvalidManual] = {}
@@ -119,7 +129,7 @@ class Inventory:
 
 
 def place_of(path: Path, root: Path, is_directory: bool) -> Path | None:
-    """What has to be read again after something happened at ``path``; None if it is no business of a library.
+    """What has to be read again after something happened at ``path``; None if it does not concern a library.
 
     A manual's file stands for its folder, and so does any text in ``references/``; of other files only their folders
     matter, as they come and go. So an editor's ``SKILL.md~``, ``.SKILL.md.swp`` or ``4913`` is never anything; nor is

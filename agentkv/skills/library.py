@@ -27,10 +27,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.blocks.mismatch import in_words, others
@@ -41,16 +41,13 @@ from agentkv.io.shared import Shared
 from agentkv.notices import warn
 from agentkv.records import NamedBlock
 from agentkv.skills.discovery import FILE_NAMES
-from agentkv.skills.evictions import Evictions
 from agentkv.skills.inventory import Inventory
 from agentkv.skills.manual import Manual, name_key
-from agentkv.skills.pieces import Cutter, Piece, owner, read_references
+from agentkv.skills.pieces import Cutter, SkillBlock, owner, read_references
 from agentkv.skills.report import Broken, Done, Plan, SkillEvent, SyncReport, Work, warn_of
-from agentkv.skills.stored import fault_of
+from agentkv.skills.stored import Evictions, fault_of
+from agentkv.skills.watch import SkillWatch
 from agentkv.store.catalog import BlockStore
-
-if TYPE_CHECKING:
-    from agentkv.skills.watch import SkillWatch
 
 
 class Depositor(Protocol):
@@ -66,7 +63,7 @@ class Depositor(Protocol):
         skill: Manual,
         /,
         *,
-        behind: str | None = None,
+        parent: str | None = None,
         allow_inexact: bool = False,
         cancellation: Cancellation | None = None,
     ) -> Deposit:
@@ -88,9 +85,9 @@ class SkillLibrary(Shared):
     """The skills below ``roots``, for one memory. Calls from several threads take turns.
 
     ``max_tokens``: split a manual whose block would be longer; one over the window is split in any case (see
-    ``pieces.py``). ``references``: deposit ``references/….md`` behind their manuals too. ``layered``: the roots are
+    ``pieces.py``). ``references``: deposit ``references/….md`` on top of their manuals too. ``layered``: the roots are
     layers, of which the first is meant to hide what the others have of one name, so that is not warned of. Raises
-    UsageError for a root that is no folder.
+    UsageError for a root that is not a directory.
 
     >>> import tempfile
     >>> from agentkv import AgentMemory, FakeEngine
@@ -119,9 +116,9 @@ class SkillLibrary(Shared):
         self._allow_inexact, self._layered = allow_inexact, layered
         self._cutter = Cutter(memory.blocks, memory.prefix, max_tokens=max_tokens)
         self._lock = OwnedLock("skill library", reentrant=True)
-        self._cuts: dict[Path, tuple[object, list[Piece]]] = {}
+        self._cuts: dict[Path, tuple[object, list[SkillBlock]]] = {}
         self._refused: dict[Path, tuple[object, AgentKVError]] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def sync(
         self,
@@ -132,7 +129,7 @@ class SkillLibrary(Shared):
     ) -> SyncReport:
         """Read the folders, deposit what is new or changed, retire what is gone (unless ``retire`` is off).
 
-        ``on_work`` is told before each skill is deposited. A fault of one skill is in the report and keeps no other
+        ``on_work`` is called before each skill is deposited. A fault of one skill is in the report and keeps no other
         out; manuals that were loaded with a warning, and two of one name, are warned of once. Raises Cancelled; what
         was committed by then stays.
         """
@@ -150,15 +147,13 @@ class SkillLibrary(Shared):
         rescan_s: float = 30.0,
     ) -> SkillWatch:
         """Sync now and from now on, on a thread of its own, until the handle is stopped. See ``watch.py``."""
-        from agentkv.skills.watch import SkillWatch
-
         return SkillWatch(self, on_event, quiet_s=quiet_s, longest_s=longest_s, rescan_s=rescan_s)
 
     def announce(self, plan: Plan, *, clashes: bool = False) -> None:
         """Warn of the plan's notices that were not warned of before; with ``clashes``, of names that two have, too."""
-        told = [error for error in plan.clashes if not (self._layered and self._is_of_another_root(error))]
-        names = [error.message for error in told if clashes]
-        warn_of([*plan.notices, *names], self._said)
+        clashing = [error for error in plan.clashes if not (self._layered and self._is_of_another_root(error))]
+        names = [error.message for error in clashing if clashes]
+        warn_of([*plan.notices, *names], self._warned)
 
     def _is_of_another_root(self, clash: InvalidManual) -> bool:
         roots = [self.inventory.root_of(path) for path in (clash.path, clash.keeper) if path is not None]
@@ -212,8 +207,8 @@ class SkillLibrary(Shared):
         notices = (*self.inventory.notices, *(manual.warning for manual in manuals if manual.notes))
         return Plan(tuple(works), tuple(unchanged), tuple(gone), tuple(broken), tuple(problems), notices)
 
-    def _pieces(self, manual: Manual) -> tuple[list[Piece], list[InvalidManual]]:
-        """The skill's pieces, cut anew only if its content has changed. Raises what that was refused for before."""
+    def _pieces(self, manual: Manual) -> tuple[list[SkillBlock], list[InvalidManual]]:
+        """The skill's pieces, cut again only if its content has changed. Raises what that was refused for before."""
         texts, broken = read_references(manual) if self.references else ([], [])
         content = (manual.sha256, manual.routed, manual.license, tuple(texts))
         refused = self._refused.get(manual.path)
@@ -233,7 +228,7 @@ class SkillLibrary(Shared):
         source = Path(named.source)
         return any(source.is_relative_to(_source(root)) for root in self.inventory.roots)
 
-    def _work(self, manual: Manual, pieces: tuple[Piece, ...], stored: dict[str, NamedBlock]) -> Work | None:
+    def _work(self, manual: Manual, pieces: tuple[SkillBlock, ...], stored: dict[str, NamedBlock]) -> Work | None:
         """What is to be done for a skill, None if nothing is. Raises StoreReadError."""
         states = {piece.manual.name: self._state(piece, stored) for piece in pieces}
         before = tuple(named for named in stored.values() if owner(named.name) == manual.name)
@@ -249,7 +244,7 @@ class SkillLibrary(Shared):
             kind = "mended"
         return Work(manual, pieces, missing, stale, before, kind, was)
 
-    def _state(self, piece: Piece, stored: dict[str, NamedBlock]) -> _State:
+    def _state(self, piece: SkillBlock, stored: dict[str, NamedBlock]) -> _State:
         store, manual = self.memory.store, piece.manual
         try:
             named = stored.get(manual.name) or store.name("skill", manual.name, self.memory.blocks.fingerprint.id)
@@ -279,19 +274,11 @@ class SkillLibrary(Shared):
         Cancelled.
         """
         with self._lock:
-            events: list[SkillEvent] = []
-
-            def say(*said: SkillEvent) -> None:
-                for event in said:
-                    events.append(event)
-                    on_event(event)
-
-            self._tell_of_others(plan)
-            evictions = Evictions(self.memory.store)
+            self._warn_of_others(plan)
+            carrying = _Carrying(Evictions(self.memory.store), on_event, list(plan.broken))
             sources = {named.name: Path(named.source) for named in self._stored().values()}
-            retired = [named.block_id for named in plan.removed if self._remove(named)]
-            say(*_removals(plan.removed))
-            broken, done = list(plan.broken), []
+            carrying.retired += [named.block_id for named in plan.removed if self._remove(named)]
+            carrying.emit(*_removals(plan.removed))
             for work in plan.work:
                 if cancellation is not None and cancellation.requested:
                     raise Cancelled("a sync of skills")
@@ -299,34 +286,24 @@ class SkillLibrary(Shared):
                     continue
                 on_work(work)
                 sources |= {piece.manual.name: work.manual.path for piece in work.pieces}
-                try:
-                    event, lost = self._deposit(work, cancellation)
-                except Cancelled:
-                    raise
-                except AgentKVError as error:
-                    broken.append(self._refuse(work, error))
-                else:
-                    done.append(work)
-                    retired += lost
-                    say(event)
-                say(*evictions.look(sources))
-            gone = self._gone(plan, done)
-            report = SyncReport(
-                unchanged=tuple(manual.name for manual, _ in plan.unchanged if manual.name not in gone),
-                evicted=tuple(gone),
-                removed=tuple(event.name for event in events if event.kind == "removed"),
-                broken=tuple(broken),
-                problems=plan.problems,
-                retired=tuple(retired),
-                evicted_names=evictions.names,
-                evicted_bytes=evictions.bytes_of([name for names in gone.values() for name in names]),
-                events=tuple(events),
-            )
-            stays = [work for work in done if work.manual.name not in gone]
-            return replace(report, **_by_kind(stays))
+                self._carry_out(work, carrying, cancellation)
+                carrying.emit(*carrying.evictions.look(sources))
+            return carrying.report(plan, self._gone(plan, carrying.done))
 
-    def _tell_of_others(self, plan: Plan) -> None:
-        """Warn that skills are read again since another engine has made what is stored of them."""
+    def _carry_out(self, work: Work, carrying: _Carrying, cancellation: Cancellation | None) -> None:
+        try:
+            event, lost = self._deposit(work, cancellation)
+        except Cancelled:
+            raise
+        except AgentKVError as error:
+            carrying.broken.append(self._refuse(work, error))
+        else:
+            carrying.done.append(work)
+            carrying.retired += lost
+            carrying.emit(event)
+
+    def _warn_of_others(self, plan: Plan) -> None:
+        """Warn that skills are prefilled again since another engine has made what is stored of them."""
         added = {piece.manual.name for work in plan.work if work.kind == "added" for piece in work.pieces}
         if not added:
             return
@@ -335,8 +312,8 @@ class SkillLibrary(Shared):
         for other in others(store, self.memory.blocks.fingerprint, names):
             warn(
                 f"{', '.join(named.name for named in other.names)}: stored for another engine "
-                f"({in_words(store, other.fields, engine.info.name)}), so read again for this one. What it has stays; "
-                "`agentkv list` shows both."
+                f"({in_words(store, other.fields, engine.info.name)}), so prefilled again for this one. "
+                "What it has stays; `agentkv list` shows both."
             )
 
     def _gone(self, plan: Plan, done: Sequence[Work]) -> dict[str, list[str]]:
@@ -357,7 +334,7 @@ class SkillLibrary(Shared):
         start, before = time.perf_counter(), self.memory.engine.counters.decoded
         for piece in work.missing:
             self.memory.deposit_skill(
-                piece.manual, behind=piece.behind, allow_inexact=self._allow_inexact, cancellation=cancellation
+                piece.manual, parent=piece.parent, allow_inexact=self._allow_inexact, cancellation=cancellation
             )
         lost = work.replaced + [named.block_id for named in work.stale if self._remove(named)]
         event = SkillEvent(
@@ -382,6 +359,38 @@ class SkillLibrary(Shared):
 
     def _remove(self, named: NamedBlock) -> bool:
         return self.memory.store.remove_name(named.kind, named.name, named.fingerprint_id)
+
+
+@dataclass
+class _Carrying:
+    """A plan while it is carried out: what has happened so far."""
+
+    evictions: Evictions
+    on_event: Callable[[SkillEvent], None]
+    broken: list[Broken]
+    done: list[Work] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    events: list[SkillEvent] = field(default_factory=list)
+
+    def emit(self, *events: SkillEvent) -> None:
+        for event in events:
+            self.events.append(event)
+            self.on_event(event)
+
+    def report(self, plan: Plan, gone: dict[str, list[str]]) -> SyncReport:
+        """``gone``: skills that the budget made go, with the names that they lack."""
+        report = SyncReport(
+            unchanged=tuple(manual.name for manual, _ in plan.unchanged if manual.name not in gone),
+            evicted=tuple(gone),
+            removed=tuple(event.name for event in self.events if event.kind == "removed"),
+            broken=tuple(self.broken),
+            problems=plan.problems,
+            retired=tuple(self.retired),
+            evicted_names=self.evictions.names,
+            evicted_bytes=self.evictions.bytes_of([name for names in gone.values() for name in names]),
+            events=tuple(self.events),
+        )
+        return replace(report, **_by_kind([work for work in self.done if work.manual.name not in gone]))
 
 
 def _removals(removed: Sequence[NamedBlock]) -> list[SkillEvent]:

@@ -31,9 +31,16 @@ from pathlib import Path
 from agentkv.errors import InvalidManual
 from agentkv.io.hashing import sha256
 from agentkv.skills import frontmatter
-from agentkv.skills.discovery import FILE_NAMES, NOTHING_THERE, Found, find_manuals, is_like_a_copy, manual_file
+from agentkv.skills.discovery import (
+    FILE_NAMES,
+    NOTHING_THERE,
+    Found,
+    find_manuals,
+    find_resources,
+    is_like_a_copy,
+    manual_file,
+)
 from agentkv.skills.frontmatter import Frontmatter, Malformed, Violation, flat
-from agentkv.skills.resources import find_resources
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500
@@ -94,7 +101,7 @@ class Manual:
 
     @property
     def key(self) -> str:
-        """By which names are told apart: two that differ in case or composition only are one."""
+        """By which names are distinguished: two that differ in case or composition only are one."""
         return name_key(self.name)
 
 
@@ -269,7 +276,7 @@ def is_safe(name: str) -> bool:
 def _description(front: Frontmatter) -> tuple[str, list[Violation]]:
     value, line, bad = front.fields.get("description", ""), front.lines.get("description", 2), list[Violation]()
     if not isinstance(value, str):
-        bad.append(Violation("`description` is no text; its items were joined", line))
+        bad.append(Violation("`description` is not text; its items were joined", line))
     text = flat(value)
     if not text.strip():
         raise Malformed("the frontmatter has no `description` text", line)
@@ -283,7 +290,7 @@ def _description(front: Frontmatter) -> tuple[str, list[Violation]]:
 def _bad_compatibility(front: Frontmatter) -> Iterator[Violation]:
     value, line = front.fields.get("compatibility", ""), front.lines.get("compatibility")
     if not isinstance(value, str):
-        yield Violation("`compatibility` is no text; its items were joined", line)
+        yield Violation("`compatibility` is not text; its items were joined", line)
     elif len(value) > MAX_COMPATIBILITY:
         yield Violation(f"`compatibility` has {len(value)} characters, the limit is {MAX_COMPATIBILITY}", line)
 
@@ -296,10 +303,10 @@ def _odd_forms(front: Frontmatter) -> Iterator[str]:
     """Notes on optional fields in a form that the format does not have, though the validator lets it pass."""
     for key in ("license", "allowed-tools"):
         if not isinstance(front.fields.get(key, ""), str):
-            yield f"line {front.lines[key]}: `{key}` is no text; its items were joined"
+            yield f"line {front.lines[key]}: `{key}` is not text; its items were joined"
     metadata = front.fields.get("metadata", {})
     if not isinstance(metadata, dict) and metadata:
-        yield f"line {front.lines['metadata']}: `metadata` is no mapping and was left out"
+        yield f"line {front.lines['metadata']}: `metadata` is not a mapping and was left out"
     if isinstance(metadata, dict) and not all(isinstance(value, str) for value in metadata.values()):
         yield f"line {front.lines['metadata']}: `metadata` holds more than text; it was made text"
     if _DISABLED in front.fields:

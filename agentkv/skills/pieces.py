@@ -1,4 +1,4 @@
-"""From a manual to the blocks that it becomes: itself, or routed parts, and its references behind it.
+"""From a manual to the blocks that it becomes: itself, or routed parts, and its references.
 
 Tokens are counted here as the memory will count them, and ids are known before anything is read, so "is it stored?"
 costs a hash. Knows engines and prompts; neither stores nor reads anything with a model.
@@ -10,7 +10,7 @@ less than a reserve for question and answer (``RESERVE``, or an eighth of a smal
 the parts before it.
 
 **References** (``references/….md``) are blocks whose parent is the manual's, called ``skill/references/file.md``. They
-have no description, so no question is routed to them from outside of the skill. A reference that does not fit behind
+have no description, so no question is routed to them from outside of the skill. A reference that does not fit after
 its manual, or whose manual was split, follows the agent prefix; one that is too long for that is split like a manual.
 """
 
@@ -26,8 +26,8 @@ from agentkv.blocks.blocks import Blocks
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import InvalidManual, UsageError
 from agentkv.io.hashing import sha256
+from agentkv.skills.discovery import is_reference
 from agentkv.skills.manual import MAX_FILE_BYTES, Manual, decode_text
-from agentkv.skills.resources import is_reference
 from agentkv.skills.split import split, titles
 
 RESERVE = 512
@@ -36,14 +36,14 @@ _MAX_CARD = 400
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One block of a skill. ``manual``: as the memory deposits it; ``behind``: the name whose block is its parent.
+class SkillBlock:
+    """One block of a skill. ``manual``: as the memory deposits it; ``parent``: the name of the block that it follows.
 
-    ``n_tokens``: its own, without the prefix's or the manual's that it is behind; ``n_whole``: with them.
+    ``n_tokens``: its own, in tokens, without the prefix or manual before it; ``n_whole``: with them.
     """
 
     manual: Manual
-    behind: str | None
+    parent: str | None
     n_tokens: int
     n_whole: int
     block_id: str
@@ -65,22 +65,22 @@ class Cutter:
         most = window - min(RESERVE, window // 8) - n_prefix
         self._room = most if max_tokens else min(most, max(window // 2 - n_prefix, (window - n_prefix) // 4))
 
-    def cut(self, manual: Manual, references: Sequence[tuple[str, str]] = ()) -> list[Piece]:
-        """The blocks of a skill, each after the one that it is behind.
+    def cut(self, manual: Manual, references: Sequence[tuple[str, str]] = ()) -> list[SkillBlock]:
+        """The blocks of a skill, each after its parent.
 
         ``references``: path and text of each, the path relative to the skill. Raises UsageError if the budget cannot
         hold anything.
         """
         budget = min(self._room, self._max_tokens or self._room)
-        pieces = [self._piece(part, None) for part in self._parts(manual, budget)]
+        pieces = [self._block(part, None) for part in self._parts(manual, budget)]
         whole = pieces[0] if len(pieces) == 1 else None
         for path, text in references:
             reference = replace(manual, name=f"{manual.name}/{path}", description="", text=text.strip("\n"))
             length = self._count(reference)
             if whole is not None and length <= budget and length <= self._room - whole.n_tokens:
-                pieces.append(self._piece(reference, whole))
+                pieces.append(self._block(reference, whole))
             else:
-                pieces += [self._piece(part, None) for part in self._parts(reference, budget)]
+                pieces += [self._block(part, None) for part in self._parts(reference, budget)]
         return pieces
 
     def _parts(self, manual: Manual, budget: int) -> list[Manual]:
@@ -102,14 +102,14 @@ class Cutter:
     def _ids(self, manual: Manual) -> tuple[int, ...]:
         return self._prompts.build("", manual.block_text, [Message("user", "?")]).manual
 
-    def _piece(self, manual: Manual, behind: Piece | None) -> Piece:
+    def _block(self, manual: Manual, parent: SkillBlock | None) -> SkillBlock:
         ids = self._ids(manual)
-        return Piece(
+        return SkillBlock(
             manual=manual,
-            behind=None if behind is None else behind.manual.name,
+            parent=None if parent is None else parent.manual.name,
             n_tokens=len(ids),
-            n_whole=len(ids) + (len(self._prefix_ids) if behind is None else behind.n_whole),
-            block_id=self._blocks.id_of(ids, self._prefix_id if behind is None else behind.block_id),
+            n_whole=len(ids) + (len(self._prefix_ids) if parent is None else parent.n_whole),
+            block_id=self._blocks.id_of(ids, self._prefix_id if parent is None else parent.block_id),
             source_sha256=sha256(manual.block_text.encode()),
         )
 
@@ -120,7 +120,7 @@ def owner(name: str) -> str:
 
 
 def read_references(manual: Manual) -> tuple[list[tuple[str, str]], list[InvalidManual]]:
-    """Path and text of each reference of a skill, and those that are no texts."""
+    """Path and text of each reference of a skill, and those that are not text."""
     texts, broken = [], []
     for path in filter(is_reference, manual.resources):
         try:

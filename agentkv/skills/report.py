@@ -12,7 +12,7 @@ from agentkv.notices import warn
 from agentkv.records import NamedBlock
 from agentkv.skills.discovery import FILE_NAMES
 from agentkv.skills.manual import Manual
-from agentkv.skills.pieces import Piece
+from agentkv.skills.pieces import SkillBlock
 
 Done = Literal["added", "changed", "mended", "replaced"]
 """What a deposit does to a skill.
@@ -55,8 +55,8 @@ class Work:
     """
 
     manual: Manual
-    pieces: tuple[Piece, ...]
-    missing: tuple[Piece, ...]
+    pieces: tuple[SkillBlock, ...]
+    missing: tuple[SkillBlock, ...]
     stale: tuple[NamedBlock, ...]
     before: tuple[NamedBlock, ...]
     kind: Done = "added"
@@ -76,13 +76,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sync would do. ``problems``: references that are no texts; their skills are not broken by that.
+    """What a sync would do. ``problems``: references that are not text; their skills are not broken by that.
 
     ``notices``: for a person, a line for each manual that was loaded with a warning, and for what was not looked at.
     """
 
     work: tuple[Work, ...]
-    unchanged: tuple[tuple[Manual, tuple[Piece, ...]], ...]
+    unchanged: tuple[tuple[Manual, tuple[SkillBlock, ...]], ...]
     removed: tuple[NamedBlock, ...]
     broken: tuple[Broken, ...]
     problems: tuple[InvalidManual, ...] = ()
@@ -102,7 +102,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SkillEvent:
-    """What became of one skill, or of one name that was evicted (its ``path`` is None where it is no skill's).
+    """What became of one skill, or of one name that was evicted (its ``path`` is None where it is not a skill's).
 
     ``pieces``: its blocks; ``tokens``: of these, each with what it follows, as ``agentkv list`` counts;
     ``own_tokens``: without that; ``read``: evaluated now, proofs and cards included. ``was``: the folder whose skill
@@ -152,10 +152,10 @@ class SyncReport:
         return sum(map(len, done)) + len(self.unchanged) + len(self.evicted) + len(self.broken)
 
 
-def warn_of(texts: Sequence[str], said: set[str]) -> None:
-    """Warn of what is not in ``said`` yet, which it is then: the first MAX_WARNINGS by themselves."""
-    new = [text for text in dict.fromkeys(texts) if text not in said]
-    said.update(new)
+def warn_of(texts: Sequence[str], warned: set[str]) -> None:
+    """Warn of what is not in ``warned`` yet, which it is then: the first MAX_WARNINGS by themselves."""
+    new = [text for text in dict.fromkeys(texts) if text not in warned]
+    warned.update(new)
     for text in new[:MAX_WARNINGS]:
         warn(text)
     if len(new) > MAX_WARNINGS:

@@ -7,7 +7,7 @@ Headings are those of CommonMark: ``#`` to ``######``, and lines underlined with
 What fits is the caller's question, asked of the very texts that are given back.
 
 **Routed parts, not a chain.** A turn grafts one block, and a chain's last block holds all of the others' states: a
-manual that exceeds the window exceeds it as a chain too. So each part becomes a block of its own behind the agent
+manual that exceeds the window exceeds it as a chain too. So each part becomes a block of its own after the agent
 prefix, called ``skill/part``, and the router picks among the parts by the skill's description and the part's
 headings. Within the window a chain would only spare some reading after an edit near a manual's end, and an answer
 from a whole manual is better than one from a part of it; so nothing is split that need not be.

@@ -11,7 +11,7 @@ store inside a watched folder does not feed the loop.
 
 **The net below.** Events can be lost (a queue that overflows, a network file system, a linked folder) or not be had at
 all. So every ``rescan_s`` the files' signatures are compared, and every second it is looked whether a root was
-removed, moved or made anew. Where the system gives no events (no watches left), signatures are compared every
+removed, moved or made again. Where the system gives no events (no watches left), signatures are compared every
 POLL_S.
 
 A store's own write order makes it safe to kill the process at any moment: what is committed is whole.
@@ -27,27 +27,96 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from agentkv.engine.base import Cancellation
 from agentkv.errors import Cancelled, StoreError
 from agentkv.io.forks import Owner
-from agentkv.skills.debounce import Debounce
-from agentkv.skills.inventory import place_of
-from agentkv.skills.report import Broken, SkillEvent
+from agentkv.skills.inventory import Inventory, place_of
+from agentkv.skills.report import Broken, Plan, SkillEvent, SyncReport
+from agentkv.store.catalog import BlockStore
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
     from watchdog.observers.api import BaseObserver
 
-    from agentkv.skills.library import SkillLibrary
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Debounce(Generic[Key]):
+    """Each key is due ``quiet_s`` after it was touched last, or ``longest_s`` after it was touched first."""
+
+    def __init__(self, quiet_s: float, longest_s: float, clock: Callable[[], float]) -> None:
+        self._quiet, self._longest, self._clock = quiet_s, longest_s, clock
+        self._touched: dict[Key, tuple[float, float]] = {}
+
+    def touch(self, key: Key) -> None:
+        """Something happened at ``key``."""
+        now = self._clock()
+        first, _ = self._touched.get(key, (now, now))
+        self._touched[key] = (first, now)
+
+    def take_due(self) -> list[Key]:
+        """The keys that are due, which are forgotten by that."""
+        now = self._clock()
+        due = [key for key in self._touched if self._due(key) <= now]
+        for key in due:
+            del self._touched[key]
+        return due
+
+    def wait_s(self) -> float | None:
+        """How long until the next key is due; None if none is waiting."""
+        due: Iterable[float] = [self._due(key) for key in self._touched]
+        return max(0.0, min(due) - self._clock()) if self._touched else None
+
+    def __iter__(self) -> Iterator[Key]:
+        """What is waiting."""
+        return iter(list(self._touched))
+
+    def __len__(self) -> int:
+        return len(self._touched)
+
+    def _due(self, key: Key) -> float:
+        first, last = self._touched[key]
+        return min(last + self._quiet, first + self._longest)
+
 
 POLL_S = 2.0
 _TICK_S = 1.0
 _STOP_S = 10.0
 _MOVES = {"created", "moved", "deleted"}
+
+
+class _HasStore(Protocol):
+    @property
+    def store(self) -> BlockStore: ...
+
+
+class Watched(Protocol):
+    """What a watch asks of a library; :class:`~agentkv.SkillLibrary` is one."""
+
+    inventory: Inventory
+
+    @property
+    def memory(self) -> _HasStore: ...
+
+    def locked(self) -> AbstractContextManager[None]: ...
+
+    def plan(self, *, read: bool = True) -> Plan: ...
+
+    def announce(self, plan: Plan, *, clashes: bool = False) -> None: ...
+
+    def carry_out(
+        self,
+        plan: Plan,
+        cancellation: Cancellation | None = None,
+        *,
+        on_event: Callable[[SkillEvent], None],
+        leave: Callable[[Path], bool],
+    ) -> SyncReport: ...
 
 
 class SkillWatch:
@@ -59,7 +128,7 @@ class SkillWatch:
 
     def __init__(
         self,
-        library: SkillLibrary,
+        library: Watched,
         on_event: Callable[[SkillEvent], None],
         *,
         quiet_s: float,
@@ -75,7 +144,7 @@ class SkillWatch:
         self._stopping = False
         self._asked, self._answered, self._busy = 0, 0, True
         self._failure: BaseException | None = None
-        self._said: dict[Path, str] = {}
+        self._reported: dict[Path, str] = {}
         self._left: dict[Path, float] = {}
         self._roots = {root: _Root(root, self._notice) for root in library.inventory.roots}
         for watched in self._roots.values():
@@ -240,19 +309,19 @@ class SkillWatch:
 
     def _say(self, event: SkillEvent) -> None:
         if event.kind != "evicted" and event.path is not None:
-            self._said.pop(event.path, None)
+            self._reported.pop(event.path, None)
         self._on_event(event)
 
-    def _say_faults(self, broken: Iterable[Broken], sound: Iterable[Path]) -> None:
+    def _say_faults(self, broken: Iterable[Broken], valid: Iterable[Path]) -> None:
         """Tell of each fault once, and of its end where that took no deposit."""
         faults = {entry.folder: entry for entry in broken}
         for folder, entry in faults.items():
-            if self._said.get(folder) != entry.message:
-                self._said[folder] = entry.message
+            if self._reported.get(folder) != entry.message:
+                self._reported[folder] = entry.message
                 self._on_event(SkillEvent("broken", folder.name, folder, reason=entry.message))
-        for folder in set(sound) & set(self._said):
+        for folder in set(valid) & set(self._reported):
             self._on_event(SkillEvent("mended", folder.name, folder))
-        self._said = {folder: said for folder, said in self._said.items() if folder in faults}
+        self._reported = {folder: message for folder, message in self._reported.items() if folder in faults}
 
 
 def _as_seen(store: Path, roots: Iterable[Path]) -> Iterator[Path]:
@@ -305,7 +374,7 @@ class _Root:
 
         handler = events.FileSystemEventHandler()
         handler.dispatch = lambda event: self._notice(self._path, event)  # type: ignore[method-assign]
-        wanted = [
+        kinds = [
             *(events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent),
             *(events.FileMovedEvent, events.FileDeletedEvent),
             *(events.DirCreatedEvent, events.DirMovedEvent, events.DirDeletedEvent),
@@ -315,7 +384,7 @@ class _Root:
         warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
         observer = Observer()
         try:
-            observer.schedule(handler, str(self._path), recursive=True, event_filter=wanted)
+            observer.schedule(handler, str(self._path), recursive=True, event_filter=kinds)
             observer.start()
         except OSError:  # no watches left, or the folder went just now
             return None

@@ -31,10 +31,10 @@ from agentkv.bench import route
 from agentkv.documents import Corpus
 from agentkv.engine.embed import Embedder, FakeEmbedder, opened_embedder
 from agentkv.router.base import Candidate
-from agentkv.router.defaults import NARROWING_BY_MEANING
 from agentkv.router.lexical import LexicalClassifier
-from agentkv.router.likeness import Likeness
+from agentkv.router.similarity import Similarity
 from agentkv.router.vectors import Vectors
+from agentkv.router.weights import NARROWING_BY_EMBEDDING
 
 DATA = Path(__file__).with_name("languages.jsonl")
 KINDS = ("same", "form", "own")
@@ -127,10 +127,10 @@ def router(paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, 
     if embedder is None:
         classifier = LexicalClassifier()
         return lambda question: labels.get(classifier.classify(question, candidates).raw_pick)
-    likeness = Likeness(candidates, {}, Vectors(embedder))
+    likeness = Similarity(candidates, {}, Vectors(embedder))
 
     def ask(question: str) -> str | None:
-        near = likeness.of(question) @ NARROWING_BY_MEANING.vector[2:]
+        near = likeness.of(question) @ NARROWING_BY_EMBEDDING.vector[2:]
         return labels[likeness.labels[int(np.argmax(near))]]
 
     return ask

@@ -90,9 +90,9 @@ def test_a_long_opening_is_shared_where_answers_begin_with_it() -> None:
 
 def test_the_fake_template_opens_answers_as_it_asks_for_them() -> None:
     builder = PromptBuilder(FakeEngine())
-    said = [Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
-    assert begins_with_opening(builder.build("", "", said))
-    assert not begins_with_opening(builder.build("", "", said[:1]))
+    messages = [Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
+    assert begins_with_opening(builder.build("", "", messages))
+    assert not begins_with_opening(builder.build("", "", messages[:1]))
 
 
 # --- self-test ----------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_a_checkpoint_is_exact_by_config_and_its_parents_are_known(memory: Agent
 
 def test_what_is_kept_does_not_depend_on_what_is_in_ram(tmp_path: Path) -> None:
     """With the state before in RAM only new rows are cut and hashed; the store has the same bytes."""
-    said = [
+    messages = [
         Message("user", "How many letters? " * 30),
         Message("assistant", "540 letters"),
         Message("user", "And now?"),
@@ -194,7 +194,7 @@ def test_what_is_kept_does_not_depend_on_what_is_in_ram(tmp_path: Path) -> None:
         memory = AgentMemory(tmp_path / name, FakeEngine(replies=reply))
         kept = []
         for n in (1, 3):
-            kept.append(memory.store.verify(memory.ask(said[:n], skill=None, keep=True).checkpoint or ""))
+            kept.append(memory.store.verify(memory.ask(messages[:n], skill=None, keep=True).checkpoint or ""))
             if name == "none":
                 memory.store.cache.clear()
         found.append(kept)
@@ -216,8 +216,8 @@ def test_a_segment_lost_meanwhile_is_written_again(memory: AgentMemory) -> None:
     first = memory.store.verify(memory.ask("How many letters?", skill=None, keep=True).checkpoint or "")
     for ref in first.segments:
         memory.store.segments.remove(ref.sha256)
-    said = [Message("user", "How many letters?"), Message("assistant", "17 letters"), Message("user", "And now?")]
-    turn = memory.ask(said, skill=None, keep=True)
+    messages = [Message("user", "How many letters?"), Message("assistant", "17 letters"), Message("user", "And now?")]
+    turn = memory.ask(messages, skill=None, keep=True)
     assert memory.store.verify(turn.checkpoint or "").n_tokens > first.n_tokens
 
 
@@ -293,7 +293,7 @@ def test_a_state_that_is_not_captured_again_is_not_kept(memory: AgentMemory, mon
     def other() -> object:
         calls.append(1)
         state = capture()
-        if len(calls) > 2:  # behind the prefix and behind the turn; then again
+        if len(calls) > 2:  # after the prefix and after the turn; then again
             state.blob[-1] ^= 1
         return state
 

@@ -59,11 +59,11 @@ def test_an_upgrade_of_the_runtime_has_no_way_back_but_one_ahead(store: Path, mo
     monkeypatch.setattr(fake, "__version__", "9.9")
     with AgentMemory(store, engine()) as memory, pytest.warns(AgentKVWarning) as caught:
         memory.ask("What is the restocking fee?")
-    said = str(caught[0].message)
-    assert "fees (agentkv = 0." in said
-    assert "here 9.9" in said
-    assert "Open the store as then" not in said
-    assert "agentkv deposit --again" in said
+    warning = str(caught[0].message)
+    assert "fees (agentkv = 0." in warning
+    assert "here 9.9" in warning
+    assert "Open the store as then" not in warning
+    assert "agentkv deposit --again" in warning
 
 
 def test_what_is_stored_for_both_is_not_missing(store: Path) -> None:

@@ -52,7 +52,7 @@ class Refusing(FakeEngine):
 
 
 class Poisoned(FakeEngine):
-    """Like llama.cpp behind a state of NaN: it is set, and the next logits are a NativeRefusal."""
+    """Like llama.cpp after a state of NaN: it is set, and the next logits are a NativeRefusal."""
 
     def __init__(self, poison: set[int]) -> None:
         super().__init__(replies=reply)
@@ -298,7 +298,7 @@ def test_a_store_that_is_removed_is_answered_from_ram_and_made_again(root: Path,
         turn = memory.ask(ASKED, skill="returns")
     assert (turn.text, turn.logits_sha256, turn.tokens.restored) == (right.text, right.logits_sha256, 0)
     assert turn.not_restored == "the agent prefix is not stored"
-    assert "kept text was read anew" in turn.notes[0]
+    assert "kept text was tokenised again" in turn.notes[0]
     with pytest.warns(AgentKVWarning, match="cannot be used"):
         assert memory.ask("How long can goods be returned?").decision.pick == "returns"
     assert not root.exists()
@@ -347,7 +347,7 @@ def test_a_routed_skill_whose_block_is_gone_is_still_picked(root: Path) -> None:
         zeroed(path)
     turn = AgentMemory(root, FakeEngine(replies=reply)).ask("For how long can goods be returned?")
     assert (turn.decision.pick, turn.text, turn.decision.left_out) == ("returns", "7 days", {})
-    assert any("kept text was read anew" in note for note in turn.notes)
+    assert any("kept text was tokenised again" in note for note in turn.notes)
 
 
 # --- chunks of documents ------------------------------------------------------------------------------
@@ -375,6 +375,9 @@ def chunk_tokens(root: Path) -> set[int]:
         return {store.verify(key).n_tokens for key in store.block_ids()}
 
 
+Fault = Callable[[Path], tuple[FakeEngine, AbstractContextManager[object]]]
+
+
 def a_refusing_engine(root: Path) -> tuple[FakeEngine, AbstractContextManager[object]]:
     return Refusing(chunk_tokens(root), InvalidState("its layout is another")), nullcontext()
 
@@ -389,9 +392,9 @@ def no_descriptors(root: Path) -> tuple[FakeEngine, AbstractContextManager[objec
 
 @pytest.mark.parametrize("fault", [a_broken_segment, a_refusing_engine, a_poisoned_engine, no_descriptors])
 @pytest.mark.filterwarnings("ignore::agentkv.notices.AgentKVWarning")
-def test_a_chunk_that_cannot_be_restored_is_read(documents: Path, fault: Callable[..., object]) -> None:
+def test_a_chunk_that_cannot_be_restored_is_read(documents: Path, fault: Fault) -> None:
     right = corpus_of(documents, FakeEngine(replies=reply)).ask(ASKED)
-    engine, during = fault(documents)  # type: ignore[misc]
+    engine, during = fault(documents)
     with during:
         found = corpus_of(documents, engine).ask(ASKED)
     assert (found.answer, found.evidence) == (right.answer, right.evidence)

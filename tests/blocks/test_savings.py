@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 
-from agentkv.blocks.savings import Rate, savings
-from agentkv.blocks.turnlog import LoggedTurn
+from agentkv.blocks.turnlog import LoggedTurn, Rate, savings
 
 A, B = "aa" * 32, "bb" * 32
 BLOCK = "cc" * 32
 
 
-def turn(day: int = 1, **said: Any) -> LoggedTurn:
+def turn(day: int = 1, **fields: Any) -> LoggedTurn:
     time = f"2026-10-{day:02}T12:00:00.000+00:00"
-    return LoggedTurn(**{"time": time, "kind": "turn", "fingerprint_id": A, "model_sha256": "m"} | said)
+    return LoggedTurn(**{"time": time, "kind": "turn", "fingerprint_id": A, "model_sha256": "m"} | fields)
 
 
-def deposit(read: int, ms: float, **said: Any) -> LoggedTurn:
-    return turn(kind="deposit", read=read, read_ms=ms, **said)
+def deposit(read: int, ms: float, **fields: Any) -> LoggedTurn:
+    return turn(kind="deposit", read=read, read_ms=ms, **fields)
 
 
 def test_tokens_are_counted_and_seconds_follow_from_what_reading_took() -> None:
@@ -36,7 +35,7 @@ def test_tokens_are_counted_and_seconds_follow_from_what_reading_took() -> None:
     assert (first.turns, first.hits, first.hit_rate) == (1, 1, 1)
     assert (first.restored, first.read, first.generated) == (500, 10, 4)
     assert first.saved_ms == 500 * 2.0 - 30
-    assert (second.turns, second.hits, second.hit_rate, second.asked_to_read) == (2, 1, 0.5, 1)
+    assert (second.turns, second.hits, second.hit_rate, second.ungrafted) == (2, 1, 0.5, 1)
     assert second.saved_ms == 50 * 2.0 - 5 - 1
     assert (second.route_ms, second.keep_ms) == (7, 3)
     total = found.total

@@ -107,7 +107,7 @@ def test_a_turn_that_fails_before_it_has_read_is_not_counted(tmp_path: Path) -> 
     assert turns(memory) == []
 
 
-def test_a_turn_asked_to_read_says_so(tmp_path: Path) -> None:
+def test_a_turn_without_a_graft_says_so(tmp_path: Path) -> None:
     memory = memory_in(tmp_path)
     memory.ask("How long?", skill="returns", graft=False)
     (line,) = turns(memory)
@@ -129,10 +129,10 @@ def test_a_window_counts_as_restored_only_if_it_was_there(tmp_path: Path) -> Non
     assert memory.store.exists(second.block_id)
 
 
-@pytest.mark.parametrize(("said", "kept"), [("0", False), ("off", False), ("1", True), ("", True), (None, True)])
-def test_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, kept: bool) -> None:
-    if said is not None:
-        monkeypatch.setenv(SWITCH, said)
+@pytest.mark.parametrize(("setting", "kept"), [("0", False), ("off", False), ("1", True), ("", True), (None, True)])
+def test_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str | None, kept: bool) -> None:
+    if setting is not None:
+        monkeypatch.setenv(SWITCH, setting)
     memory = memory_in(tmp_path)
     memory.ask("How long?", skill="returns")
     assert (tmp_path / "turns").exists() is kept
@@ -182,8 +182,10 @@ def test_processes_and_threads_lose_nothing(tmp_path: Path) -> None:
     threads = [threading.Thread(target=write, args=(who,)) for who in (3, 4)]
     for thread in threads:
         thread.start()
-    for worker in (*threads, *processes):
-        worker.join()
+    for thread in threads:
+        thread.join()
+    for process in processes:
+        process.join()
     assert [process.exitcode for process in processes] == [0] * 3
     assert sorted(line.restored for line in log.read()) == [1000 * who + k for who in range(5) for k in range(50)]
 

@@ -1,4 +1,4 @@
-"""Depositing again for another engine: every text, behind what it stood behind, and none lost to a budget."""
+"""Depositing again for another engine: every text, after what it followed, and none lost to a budget."""
 
 from __future__ import annotations
 

@@ -59,15 +59,15 @@ def test_a_part_that_leaves_no_room_gives_way_to_a_smaller_one_of_the_skill(
     skill(tmp_path / "skills", "fruit", sections(900, 900, 300))
     SkillLibrary(memory, tmp_path / "skills", max_tokens=1100).sync()
     assert memory.ask("Are there pears?", max_new=20).decision.pick == "fruit/pears"
-    for wanted in ("fruit", "fruit/pears"):
+    for skill_name in ("fruit", "fruit/pears"):
         with pytest.warns(
             AgentKVWarning, match="'fruit/pears' leaves no room .* answered from 'fruit/plums'"
         ) as caught:
-            turn = memory.ask("Are there pears?", skill=wanted, system=LONG, max_new=20)
+            turn = memory.ask("Are there pears?", skill=skill_name, system=LONG, max_new=20)
         assert (turn.decision.raw_pick, turn.decision.pick) == ("fruit/pears", "fruit/plums")
         assert (turn.decision.fallback, turn.notes) == (str(caught[0].message), (str(caught[0].message),))
         assert "--max-tokens" in turn.notes[0]
-        assert turn.not_restored != "the manual is not stored behind this prefix" or turn.tokens.prefilled > 300
+        assert turn.not_restored != "the manual is not stored on top of this prefix" or turn.tokens.prefilled > 300
 
 
 def test_a_whole_manual_that_leaves_no_room_is_dropped_if_it_was_only_routed_to(
@@ -84,12 +84,12 @@ def test_a_whole_manual_that_leaves_no_room_is_dropped_if_it_was_only_routed_to(
 
 
 def talk(n: int) -> list[Message]:
-    said = [Message(role, f"{role} {i} " + "x" * 80) for i in range(n) for role in ("user", "assistant")]
-    return [*said, Message("user", f"user {n} " + "x" * 80)]
+    earlier = [Message(role, f"{role} {i} " + "x" * 80) for i in range(n) for role in ("user", "assistant")]
+    return [*earlier, Message("user", f"user {n} " + "x" * 80)]
 
 
 def test_the_oldest_turns_of_a_long_conversation_are_left_out_in_steps(memory: AgentMemory) -> None:
-    left_out, restored = [], 0
+    left_out, restored = list[int](), 0
     for n in range(24):
         messages = talk(n)
         try:
@@ -117,11 +117,11 @@ def test_a_caller_may_insist_on_the_whole_conversation(memory: AgentMemory) -> N
 
 
 def test_results_of_tools_stay_with_their_question(memory: AgentMemory) -> None:
-    said = talk(20)[:-1]
-    messages = [*said, Message("user", "Look it up."), Message("assistant", "I will."), Message("user", "Well?")]
+    earlier = talk(20)[:-1]
+    messages = [*earlier, Message("user", "Look it up."), Message("assistant", "I will."), Message("user", "Well?")]
     with pytest.warns(AgentKVWarning, match="messages were left out"):
         turn = memory.ask(messages, skill=None, max_new=20)
-    assert int(turn.notes[0].split()[2]) < len(said)
+    assert int(turn.notes[0].split()[2]) < len(earlier)
 
 
 def test_the_manual_goes_before_the_history(memory: AgentMemory, tmp_path: Path) -> None:

@@ -62,16 +62,16 @@ def fill(memory: AgentMemory) -> None:
         memory.deposit_text(site, f"The vault code of {site} is {code}.", f"The vault of {site}.")
 
 
-def test_grafted_and_reread_turns_are_the_same_turn(memory: AgentMemory) -> None:
+def test_grafted_and_cold_turns_are_the_same_turn(memory: AgentMemory) -> None:
     fill(memory)
     grafted = memory.ask("What is the vault code?", skill="site-3")
-    reread = memory.ask("What is the vault code?", skill="site-3", graft=False)
-    assert grafted.text == reread.text == VAULTS["site-3"]
-    assert grafted.logits_sha256 == reread.logits_sha256
-    assert grafted.token_ids == reread.token_ids
-    assert grafted.tokens.restored + grafted.tokens.prefilled == reread.tokens.prefilled
-    assert reread.tokens.restored == 0
-    assert reread.block_id is None
+    cold = memory.ask("What is the vault code?", skill="site-3", graft=False)
+    assert grafted.text == cold.text == VAULTS["site-3"]
+    assert grafted.logits_sha256 == cold.logits_sha256
+    assert grafted.token_ids == cold.token_ids
+    assert grafted.tokens.restored + grafted.tokens.prefilled == cold.tokens.prefilled
+    assert cold.tokens.restored == 0
+    assert cold.block_id is None
 
 
 def test_a_new_process_prefills_the_turn_only(memory: AgentMemory) -> None:
@@ -259,7 +259,7 @@ def test_a_turn_says_why_something_was_read(memory: AgentMemory) -> None:
     other = AgentMemory(memory.store.root, FakeEngine(replies=vault_reply), prefix="You are terse.\n")
     assert other.ask("Code?", skill="site-1").not_restored == "the agent prefix is not stored"
     other.deposit_text("new", "text")
-    assert other.ask("Code?", skill="site-1").not_restored == "the manual is not stored behind this prefix"
+    assert other.ask("Code?", skill="site-1").not_restored == "the manual is not stored on top of this prefix"
 
 
 def test_names_of_another_fingerprint_are_said_to_be_that(memory: AgentMemory) -> None:
@@ -327,7 +327,7 @@ def test_logprobs_come_with_the_turn_where_asked_for(memory: AgentMemory) -> Non
 
 def test_another_process_changes_the_candidates_of_the_next_question(memory: AgentMemory) -> None:
     fill(memory)
-    time.sleep(0.15)  # a store that has just changed is looked at anew anyway
+    time.sleep(0.15)  # a store that has just changed is looked at again anyway
     assert memory.route("The vault of site-5?").scores.keys() >= {"site-5"}
     again = AgentMemory(memory.store.root, memory.engine)
     again.deposit_text("garage", "The garage code is 99.", "The code of the garage, for cars.")

@@ -30,7 +30,7 @@ def entry(after: int = 0, text: str | None = "hello", **changes: Any) -> ThreadE
 
 
 def append(log: ThreadLog, entry: ThreadEntry) -> ThreadEntry:
-    """Behind whatever is newest."""
+    """After whatever is newest."""
     return log.append(entry, log.head())[0]
 
 
@@ -51,7 +51,7 @@ def test_entries_are_numbered_as_they_come_and_lead_to_one_another(log: ThreadLo
     assert log.way_to(3) == written[:3]
     assert log.way_to(4) == [written[0], written[3]]
     append(log, entry(3, None))
-    assert log.way_to(5) == written[:3], "a rewind is no turn"
+    assert log.way_to(5) == written[:3], "a rewind is not a turn"
     assert thread_names(store.files) == ["a/b ../c"]
     assert log.folder.parent == store.root / THREADS, "a name is never a path"
     assert not store.check().findings

@@ -1,4 +1,4 @@
-"""Conversations that outlive the process: what each turn reads, and that it is what a fresh reading gives."""
+"""Conversations that outlive the process: what each turn prefills, and that it is what a cold prefill gives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from agentkv.store.catalog import BlockStore
 
 
 def reply(prompt: str) -> str:
-    """An answer that depends on everything said before."""
+    """An answer that depends on everything spoken before."""
     return f"{sum(map(ord, prompt)) % 977} after {len(prompt)}"
 
 
@@ -69,7 +69,7 @@ MANUALS = {"shop": "The shop is open from 9 to 5. " * 5, "bank": "The bank is cl
 
 
 def same(one: Turn, other: Turn) -> bool:
-    """Every logit of both, every token, and the state behind which the next turn goes on."""
+    """Every logit of both, every token, and the state from which the next turn goes on."""
     found = [(turn.logits_sha256, turn.token_ids, turn.text, turn.checkpoint) for turn in (one, other)]
     return found[0] == found[1] and one.checkpoint is not None
 
@@ -179,7 +179,7 @@ def test_under_a_budget_the_oldest_checkpoints_go_and_the_thread_goes_on(root: P
     assert there == sorted(there), "the older went before the newer"
     assert [named.name for named in store.names()] == ["shop"]
     new = [turn.tokens.prefilled for turn in turns[1:]]
-    assert max(new) < 60, "no turn but the first had to read anew"
+    assert max(new) < 60, "no turn but the first had to prefill again"
     after = talk(root, 1, first=40, skill="shop")[0]
     assert after.tokens.restored == turns[-1].tokens.restored + turns[-1].tokens.prefilled
     assert same(after, fresh(tmp_path, opened(root).thread("t").messages[:-1], skill="shop"))
@@ -265,7 +265,7 @@ def test_memories_at_once_on_one_store_keep_what_each_alone_would(root: Path, tm
     for worker in workers:
         worker.join()
     assert errors == []
-    assert len({turn.checkpoint for all_of_it in turns.values() for turn in all_of_it}) == 5, "they said the same"
+    assert len({turn.checkpoint for all_of_it in turns.values() for turn in all_of_it}) == 5, "they spoken the same"
     alone = fresh(tmp_path, opened(root).thread("thread 0").messages[:-1])
     assert all(same(all_of_it[-1], alone) for all_of_it in turns.values())
     assert not opened(root).store.check().findings
@@ -319,8 +319,8 @@ def test_of_two_answers_at_once_one_is_kept_and_the_other_is_in_hand(root: Path)
     with pytest.raises(ThreadChanged, match="Nothing was asked") as caught:
         here.ask("Again?")
     assert caught.value.turn is None
-    aside = here.fork("aside").ask("Mine?", max_new=8)
-    assert aside.text == "".join(map(str, pieces)).strip()
+    elsewhere = here.fork("elsewhere").ask("Mine?", max_new=8)
+    assert elsewhere.text == "".join(map(str, pieces)).strip()
 
 
 def test_a_thread_that_is_rewound_resumed_or_removed_during_an_answer_has_changed(root: Path) -> None:
@@ -388,12 +388,12 @@ def test_of_processes_that_ask_at_once_one_is_kept_and_no_answer_is_lost(root: P
     outs = [child.stdout for child in children]
     assert [out.readline() for out in outs if out] == ["open\n"] * 3
     go.touch()
-    said = [child.communicate(timeout=60)[0] for child in children]
+    spoken = [child.communicate(timeout=60)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0, 0]
-    assert sum(line == "kept\n" for line in said) == 1
-    assert all(line == "kept\n" or line.startswith("changed") for line in said)
+    assert sum(line == "kept\n" for line in spoken) == 1
+    assert all(line == "kept\n" or line.startswith("changed") for line in spoken)
     turns = opened(root).thread("t").turns
-    assert [turn.question for turn in turns] == [question(0), f"{'abc'[said.index('kept' + chr(10))]}?"]
+    assert [turn.question for turn in turns] == [question(0), f"{'abc'[spoken.index('kept' + chr(10))]}?"]
 
 
 def test_a_store_that_cannot_be_written_is_refused_before_anything_is_evaluated(

@@ -1,4 +1,6 @@
-"""A conversation with a real model that another process goes on with: what it reads, and that it is a fresh reading."""
+"""A conversation with a real model that another process goes on with: what it prefills, and that it equals a cold
+prefill.
+"""
 
 from __future__ import annotations
 

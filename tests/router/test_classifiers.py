@@ -9,9 +9,9 @@ import pytest
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.fake import FakeEngine
 from agentkv.router.base import NONE, Classifier
+from agentkv.router.baselines import PromptClassifier
 from agentkv.router.decision import decide
 from agentkv.router.lexical import LexicalClassifier
-from agentkv.router.prompt import PromptClassifier
 from agentkv.store.catalog import BlockStore
 from tests.router.test_router import LABELS, ClassifierContract
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ class Keyword:
         self.confidence = confidence
         self.sizes: list[int] = []
 
-    def classify(self, question: str, candidates: dict[str, Candidate]) -> Classification:
+    def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
         self.sizes.append(len(candidates))
         scores = {label: float(label in question) for label in candidates}
         ranked = dict(sorted({**scores, NONE: 0.5}.items(), key=lambda item: (-item[1], item[0])))
@@ -64,10 +65,10 @@ def test_what_another_score_of_none_would_trade() -> None:
     covered = [_routed("ants", ants=float(ahead), bees=-50.0, none=0.0) for ahead in range(1, 99)]
     covered += [_routed("ants", bees=9.0, ants=8.0, none=0.0), _routed("ants", none=5.0, ants=4.0)]
     uncovered = [_routed(None, ants=ahead, none=0.0) for ahead in (-1.0, 0.5, 3.5, 99.0)]
-    told = {row["lost"]["k"]: row for row in trade_off(covered + uncovered)}
-    assert [row["lost"]["n"] for row in told.values()] == [100] * 6
-    assert [told[k]["abstained_on_uncovered"]["k"] for k in (0, 1, 3, 5, 10, 20)] == [0, 2, 2, 3, 3, 3]
-    assert [told[k]["none_by"] for k in (0, 1, 3)] == [-1.0, 1.0, 3.0]
+    by_lost = {row["lost"]["k"]: row for row in trade_off(covered + uncovered)}
+    assert [row["lost"]["n"] for row in by_lost.values()] == [100] * 6
+    assert [by_lost[k]["abstained_on_uncovered"]["k"] for k in (0, 1, 3, 5, 10, 20)] == [0, 2, 2, 3, 3, 3]
+    assert [by_lost[k]["none_by"] for k in (0, 1, 3)] == [-1.0, 1.0, 3.0]
     assert trade_off(covered) == trade_off(uncovered) == []
 
 

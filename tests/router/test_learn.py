@@ -13,11 +13,20 @@ from agentkv.errors import CorruptBlock, UsageError
 from agentkv.notices import AgentKVWarning
 from agentkv.router.base import NONE, Candidate
 from agentkv.router.classifier import ChannelClassifier
-from agentkv.router.defaults import default_weights
 from agentkv.router.evaluate import Labelled
 from agentkv.router.learn import apart, best_taught, by_label, learn, load, save
 from agentkv.router.lexical import LexicalClassifier
-from agentkv.router.weights import FEATURES, Rows, Weights, fit, held_out, none_losing, probability, taught
+from agentkv.router.weights import (
+    FEATURES,
+    Rows,
+    Weights,
+    default_weights,
+    fit,
+    held_out,
+    none_losing,
+    probability,
+    taught,
+)
 from agentkv.store.catalog import BlockStore
 
 LIBRARY = {
@@ -40,7 +49,7 @@ ASKED = [
 
 
 def made_up(seed: int, questions: int = 80) -> list[tuple[Rows, int | None]]:
-    """Questions whose right candidate is told by the feature ``asked`` alone, loudly; one in four has none."""
+    """Questions whose right candidate is given away by the feature ``asked`` alone, loudly; one in four has none."""
     rng = np.random.default_rng(seed)
     examples: list[tuple[Rows, int | None]] = []
     for index in range(questions):
@@ -95,12 +104,12 @@ def test_a_question_is_not_compared_with_itself(tmp_path: Path) -> None:
     asked = FEATURES.index("asked")
     question = "a semicolon inside quotes"
 
-    def nearest(aside: bool) -> float:
-        known = student.features(question, LIBRARY, aside=aside)
+    def nearest(leave_one_out: bool) -> float:
+        known = student.features(question, LIBRARY, leave_one_out=leave_one_out)
         return float(known.rows[known.labels.index("csv"), asked])
 
-    assert nearest(aside=False) == pytest.approx(1.0)
-    assert 0.1 < nearest(aside=True) < 0.9
+    assert nearest(leave_one_out=False) == pytest.approx(1.0)
+    assert 0.1 < nearest(leave_one_out=True) < 0.9
 
 
 def test_labelled_questions_route_what_the_cards_do_not(tmp_path: Path) -> None:
@@ -121,7 +130,7 @@ def test_labels_that_are_not_live_are_left_out(tmp_path: Path) -> None:
     assert set(learned.labelled) == set(LIBRARY)
     assert learned.weights.fitted_on == len(ASKED)
     nothing = learn(classifier(tmp_path), [Labelled("x y z", "gone")], LIBRARY, "ab" * 32)
-    assert nothing.weights == default_weights("", with_meaning=False)
+    assert nothing.weights == default_weights("", with_embedder=False)
 
 
 def test_what_is_evaluated_is_never_what_was_learned_from() -> None:
@@ -151,7 +160,7 @@ def test_a_memory_uses_what_was_learned_in_the_next_process_too(tmp_path: Path) 
     assert again.route(question).pick == "csv"
     other = AgentMemory(tmp_path, FakeEngine(weights="changed"))
     assert isinstance(other.classifier, ChannelClassifier)
-    assert other.classifier.weights == default_weights("", with_meaning=False)
+    assert other.classifier.weights == default_weights("", with_embedder=False)
     with pytest.raises(UsageError, match="does not learn"):
         AgentMemory(tmp_path, FakeEngine(), classifier=LexicalClassifier()).learn(ASKED)
     assert NONE in memory.route("zzz").scores
@@ -200,15 +209,15 @@ def test_lessons_that_always_fit_do_not_make_none_rarer() -> None:
 
 
 def test_the_word_whether_it_fits_gets_weight_only_where_it_helps(tmp_path: Path) -> None:
-    noise, told = made_up(13, 60), [(rows.copy(), right) for rows, right in made_up(14, 60)]
+    noise, loud = made_up(13, 60), [(rows.copy(), right) for rows, right in made_up(14, 60)]
     asked, fits = FEATURES.index("asked"), FEATURES.index("fits")
-    for rows, right in told:
+    for rows, right in loud:
         rows[:, fits], rows[:, asked] = -4.0, 0.1
         if right is not None:
             rows[right, fits] = 4.0
     start = Weights(channel=0.5, card=0.0, text=0.0, asked=4.0, none=1.0)
     assert chosen(noise, start).fits == 0.0
-    assert chosen(told, start).fits > 0.5
+    assert chosen(loud, start).fits > 0.5
     assert chosen(noise, start.model_copy(update={"fits": 1.0})).fits > 0.0, "it had weight: it is always learned"
 
 
@@ -235,10 +244,10 @@ def test_what_makes_held_out_questions_worse_is_not_kept(tmp_path: Path) -> None
     assert nonsense_after <= 9
     plain = classifier(tmp_path)
     nonsense = [Labelled(question.query, label) for question, label in zip(ASKED, "", strict=False)]
-    assert learn(plain, nonsense, LIBRARY, "ab" * 32).weights == default_weights("", with_meaning=False)
+    assert learn(plain, nonsense, LIBRARY, "ab" * 32).weights == default_weights("", with_embedder=False)
     swapped = [Labelled("giving money back", "travel"), Labelled("trains and hotels", "csv")]
     learned = learn(plain, swapped, LIBRARY, "ab" * 32)
-    assert learned.right_after >= learned.right_before or learned.weights == default_weights("", with_meaning=False)
+    assert learned.right_after >= learned.right_before or learned.weights == default_weights("", with_embedder=False)
 
 
 def test_learning_can_be_undone_and_its_file_may_be_damaged(tmp_path: Path) -> None:
@@ -252,7 +261,7 @@ def test_learning_can_be_undone_and_its_file_may_be_damaged(tmp_path: Path) -> N
     with pytest.warns(AgentKVWarning, match="route learn"):
         damaged = AgentMemory(tmp_path, FakeEngine())
     assert isinstance(damaged.classifier, ChannelClassifier)
-    assert damaged.classifier.weights == default_weights("", with_meaning=False)
+    assert damaged.classifier.weights == default_weights("", with_embedder=False)
     damaged.learn(ASKED)
     assert file.read_bytes() == good
     assert damaged.routing.forget() is True

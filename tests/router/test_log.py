@@ -90,14 +90,18 @@ def test_processes_and_threads_write_whole_lines(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     log = DecisionLog(tmp_path, max_bytes=20_000, keep=100)
-    threads = [
-        threading.Thread(target=lambda who=who: [log.append(f"{who} {k}", LIBRARY, decision()) for k in range(50)])
-        for who in (8, 9)
-    ]
+
+    def write(who: int) -> None:
+        for k in range(50):
+            log.append(f"{who} {k}", LIBRARY, decision())
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in (8, 9)]
     for thread in threads:
         thread.start()
-    for worker in (*threads, *processes):
-        worker.join()
+    for thread in threads:
+        thread.join()
+    for process in processes:
+        process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     questions = [entry.question for entry in log.read()]
     assert sorted(map(str, questions)) == sorted(f"{who} {k}" for who in (0, 1, 2, 3, 8, 9) for k in range(50))
@@ -132,12 +136,12 @@ def test_a_turns_decision_is_in_the_log(tmp_path: Path) -> None:
 
 
 def test_the_environment_keeps_no_log_or_no_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for said, kept in (("0", []), ("off", []), ("digests", [None]), ("1", ["mine"]), ("", ["mine"])):
-        monkeypatch.setenv(SWITCH, said)
-        log = DecisionLog(tmp_path / f"log {said}")
+    for setting, kept in (("0", []), ("off", []), ("digests", [None]), ("1", ["mine"]), ("", ["mine"])):
+        monkeypatch.setenv(SWITCH, setting)
+        log = DecisionLog(tmp_path / f"log {setting}")
         log.append("mine", LIBRARY, decision())
         assert [entry.question for entry in log.read()] == kept
-        assert any(tmp_path.rglob(f"log {said}/*.jsonl")) == bool(kept)
+        assert any(tmp_path.rglob(f"log {setting}/*.jsonl")) == bool(kept)
     monkeypatch.setenv(SWITCH, "0")
     memory = AgentMemory(tmp_path / "store", FakeEngine())
     memory.deposit_text("returns", "Returns are taken for 21 days.", "Taking things back.")

@@ -14,13 +14,13 @@ from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import PromptBuilder
 from agentkv.errors import InvalidPick
 from agentkv.router.base import NONE, Candidate, Classification, Classifier
+from agentkv.router.baselines import EmbeddingClassifier
 from agentkv.router.classifier import ChannelClassifier, Shortlist
 from agentkv.router.decision import Fallback, decide, given, normalised
-from agentkv.router.defaults import default_doubt, default_weights
 from agentkv.router.lexical import LexicalIndex, grams
-from agentkv.router.likeness import Likeness
-from agentkv.router.meaning import MeaningClassifier
+from agentkv.router.similarity import Similarity
 from agentkv.router.vectors import Vectors
+from agentkv.router.weights import default_prune_ratio, default_weights
 from agentkv.store.catalog import BlockStore
 
 LABELS = {
@@ -92,10 +92,10 @@ class ClassifierContract:
 
 class TestMeaning(ClassifierContract):
     @pytest.fixture
-    def classifier(self) -> MeaningClassifier:
-        return MeaningClassifier(Vectors(FakeEmbedder()), margin=0.1)
+    def classifier(self) -> EmbeddingClassifier:
+        return EmbeddingClassifier(Vectors(FakeEmbedder()), margin=0.1)
 
-    def test_the_nearest_card_is_picked(self, classifier: MeaningClassifier) -> None:
+    def test_the_nearest_card_is_picked(self, classifier: EmbeddingClassifier) -> None:
         result = classifier.classify(
             "Cleaning a table of values", {"csv": Candidate("Cleaning tables of values."), "x": Candidate("Music.")}
         )
@@ -105,7 +105,7 @@ class TestMeaning(ClassifierContract):
 class TestChannel(ClassifierContract):
     @pytest.fixture
     def classifier(self, tmp_path: Path) -> ChannelClassifier:
-        return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)), doubt=0.0)
+        return ChannelClassifier(Blocks(FakeEngine(), BlockStore(tmp_path)), prune_ratio=0.0)
 
     def test_stored_cards_change_the_cost_and_not_the_scores(self, classifier: ChannelClassifier) -> None:
         cold = classifier.classify("how do I return it?", LABELS)
@@ -129,7 +129,7 @@ class TestChannel(ClassifierContract):
 
 
 class TestDoubt:
-    """What is read is what words and meaning leave in doubt."""
+    """What is scored is what lexical and embedding similarity leave within the prune ratio."""
 
     QUESTION = "export a report to a file, write a file"
 
@@ -139,10 +139,10 @@ class TestDoubt:
     def test_how_many_are_in_doubt(self) -> None:
         near = (5.0, 5.0 + math.log(0.11), 5.0 + math.log(0.09), -9.0)
         short = Shortlist(("a", "b", "c", "d"), np.zeros((4, 4)), near)
-        assert [short.in_doubt(ratio) for ratio in (1.0, 0.1, 0.05, 0.0)] == [1, 2, 3, 4]
+        assert [short.within(ratio) for ratio in (1.0, 0.1, 0.05, 0.0)] == [1, 2, 3, 4]
 
     def test_a_sure_question_reads_one_card_and_ranks_the_rest_behind_it(self, tmp_path: Path) -> None:
-        some, every = self.classifier(tmp_path, doubt=0.5), self.classifier(tmp_path, doubt=0.0)
+        some, every = self.classifier(tmp_path, prune_ratio=0.5), self.classifier(tmp_path, prune_ratio=0.0)
         known, whole = some.features(self.QUESTION, LABELS), every.features(self.QUESTION, LABELS)
         assert known.labels == whole.labels[:1] == ("csv-export",)
         assert tuple(known.unread) == whole.labels[1:]
@@ -154,14 +154,14 @@ class TestDoubt:
             assert found.scores["csv-export"] - found.scores[label] == pytest.approx(near[0] - near[index])
 
     def test_to_learn_the_whole_shortlist_is_read(self, tmp_path: Path) -> None:
-        known = self.classifier(tmp_path, doubt=1.0).features(self.QUESTION, LABELS, aside=True)
+        known = self.classifier(tmp_path, prune_ratio=1.0).features(self.QUESTION, LABELS, leave_one_out=True)
         assert set(known.labels) == set(LABELS)
         assert not known.unread
 
     def test_a_known_model_has_weights_and_doubt_of_its_own(self) -> None:
         qwen = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
         assert default_weights(qwen, True).fits > 1 > default_weights("", True).fits == 0.0
-        assert default_doubt(qwen) < default_doubt("")
+        assert default_prune_ratio(qwen) < default_prune_ratio("")
 
 
 def test_lexical_similarity_finds_the_text_that_shares_words() -> None:
@@ -207,11 +207,11 @@ LINES = {
     ],
 )
 def test_an_unrelated_question_is_little_alike_to_one_line_manuals(question: str) -> None:
-    rows = Likeness(LINES, {}, None).of(question)
+    rows = Similarity(LINES, {}, None).of(question)
     assert rows[:, 1].max() < 0.08
-    assert Likeness(LINES, {}, None).of("what is the")[:, 1].max() > rows[:, 1].min()  # nothing else: they count
+    assert Similarity(LINES, {}, None).of("what is the")[:, 1].max() > rows[:, 1].min()  # nothing else: they count
     for asked, label in [("When can goods be returned?", "returns"), ("Where do visitors park?", "parking")]:
-        rows = Likeness(LINES, {}, None).of(asked)
+        rows = Similarity(LINES, {}, None).of(asked)
         assert rows[:, 1].argmax() == list(LINES).index(label)
         assert rows[:, 1].max() > 0.2
 

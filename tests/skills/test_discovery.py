@@ -89,8 +89,8 @@ def test_a_shallower_skill_beats_a_nested_one_and_both_are_named(memory: AgentMe
     with pytest.warns(AgentKVWarning) as caught:
         report = library.sync()
     (warning,) = caught
-    told = f"{nested / 'SKILL.md'}: the name 'pdf' is taken by {live}; rename or remove one of them"
-    assert str(warning.message) == told
+    message = f"{nested / 'SKILL.md'}: the name 'pdf' is taken by {live}; rename or remove one of them"
+    assert str(warning.message) == message
     assert (report.added, len(report.broken)) == (("pdf",), 1)
     assert stored(memory) == {"pdf": "live\n"}
     library.sync()  # which says it once

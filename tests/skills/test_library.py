@@ -207,11 +207,11 @@ def test_cancelling_ends_a_sync_and_keeps_what_is_done(memory: AgentMemory, root
     for name in ("a", "b", "c"):
         skill(root, name)
     cancellation = Cancellation()
-    begun = []
+    start_s = []
 
     def on_work(work: object) -> None:
-        begun.append(work.manual.name)  # type: ignore[attr-defined]
-        if len(begun) == 2:
+        start_s.append(work.manual.name)  # type: ignore[attr-defined]
+        if len(start_s) == 2:
             cancellation.cancel()
 
     library = SkillLibrary(memory, root)
@@ -277,7 +277,7 @@ def flip(file: Path) -> None:
     file.write_bytes(data)
 
 
-def anew(memory: AgentMemory) -> AgentMemory:
+def reopened(memory: AgentMemory) -> AgentMemory:
     """The same store as another process finds it: nothing of it in RAM."""
     return AgentMemory(BlockStore(memory.store.root), FakeEngine(), prefix=memory.prefix)
 
@@ -294,7 +294,7 @@ def test_what_is_missing_or_damaged_is_mended(
     file = file_of(memory, "a")
     harm(file)
 
-    memory = anew(memory)
+    memory = reopened(memory)
     report = SkillLibrary(memory, root).sync()
     nameless = file_of is name_file and harm is Path.unlink
     of_both = file_of is parent_file
@@ -304,8 +304,8 @@ def test_what_is_missing_or_damaged_is_mended(
     assert (report.found, report.changed, report.broken) == (2, (), ())
     assert report.events[0].kind == ("added" if nameless else "mended")
     assert stored(memory) == before
-    assert anew(memory).ask("what?", skill="a", max_new=2).not_restored is None
-    assert SkillLibrary(anew(memory), root).sync().unchanged == ("a", "b")
+    assert reopened(memory).ask("what?", skill="a", max_new=2).not_restored is None
+    assert SkillLibrary(reopened(memory), root).sync().unchanged == ("a", "b")
 
 
 @pytest.mark.parametrize("file_of", FILES)
@@ -317,7 +317,7 @@ def test_a_read_that_is_refused_is_told_and_is_no_change(memory: AgentMemory, ro
     file.unlink()
     file.mkdir()  # which nobody may read as a file, not even root
 
-    memory = anew(memory)
+    memory = reopened(memory)
     report = SkillLibrary(memory, root).sync()
     refused = 2 if file_of is parent_file else 1
     assert (len(report.broken), report.found) == (refused, 2)
@@ -335,7 +335,7 @@ def test_of_a_skill_in_parts_only_the_damaged_part_is_read(memory: AgentMemory, 
     before = stored(memory)
     part = sorted(before)[2]
     segment_file(memory, part).unlink()
-    memory = anew(memory)
+    memory = reopened(memory)
     library = SkillLibrary(memory, root, max_tokens=800)
     assert [piece.manual.name for piece in library.plan().work[0].missing] == [part]
     report = library.sync()
@@ -441,8 +441,8 @@ def test_what_the_budget_made_go_is_told_and_the_counts_add_up(memory: AgentMemo
     memory.store.set_budget(budget)
     for name in names[1:]:
         skill(root, name, f"{name} " * 400)
-    said: list[SkillEvent] = []
-    report = library.carry_out(library.plan(), on_event=said.append)
+    events: list[SkillEvent] = []
+    report = library.carry_out(library.plan(), on_event=events.append)
     there = {entry.name for entry in memory.names()}
     assert used_bytes(memory) <= budget
     assert report.evicted == tuple(name for name in names if name not in there)
@@ -451,9 +451,9 @@ def test_what_the_budget_made_go_is_told_and_the_counts_add_up(memory: AgentMemo
     assert (report.unchanged, report.found) == ((), 6)
     assert set(report.evicted_names) == {*report.evicted, "note"}
     assert report.evicted_bytes > 0
-    gone = [(event.name, event.path) for event in said if event.kind == "evicted"]
+    gone = [(event.name, event.path) for event in events if event.kind == "evicted"]
     assert sorted(gone, key=str) == sorted([("note", None), *((n, root / n) for n in report.evicted)], key=str)
-    assert [event.name for event in said if event.kind == "added"] == list(names[1:])
+    assert [event.name for event in events if event.kind == "added"] == list(names[1:])
 
 
 def test_a_skill_that_lost_a_part_is_evicted(memory: AgentMemory, root: Path) -> None:

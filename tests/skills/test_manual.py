@@ -104,14 +104,14 @@ def test_every_field_and_every_resource_is_kept(tmp_path: Path) -> None:
         (GOOD + "\x01", "control characters"),
         ("---\nname: fix-tests\ndescription: d\n--- and on", "not closed by a line"),
         ("---name: fix-tests\ndescription: d\n---\nx", "not closed by a line"),
-        (GOOD.replace("---\n#", "allowed-tools:\n- Read\n- Bash\n---\n#"), "line 4: `allowed-tools` is no text"),
-        (GOOD.replace("---\n#", "metadata: x\n---\n#"), "line 4: `metadata` is no mapping"),
+        (GOOD.replace("---\n#", "allowed-tools:\n- Read\n- Bash\n---\n#"), "line 4: `allowed-tools` is not text"),
+        (GOOD.replace("---\n#", "metadata: x\n---\n#"), "line 4: `metadata` is not a mapping"),
         (GOOD.replace("---\n#", "metadata:\n  a:\n    - b\n---\n#"), "line 4: `metadata` holds more than text"),
     ],
 )
 def test_what_loads_in_an_unusual_way_says_so(tmp_path: Path, data: str, note: str) -> None:
-    (said,) = load_manual(write(tmp_path, data)).notes
-    assert note in said
+    (shown,) = load_manual(write(tmp_path, data)).notes
+    assert note in shown
 
 
 def with_line(line: str) -> str:
@@ -134,7 +134,7 @@ def named(value: str) -> str:
         (with_line("allowed-tools: [Read, Bash]"), "fix-tests", "Mends tests.", "line 4: frontmatter: a list or mapp"),
         (with_line("metadata: {a: {b: c}}"), "fix-tests", "Mends tests.", "line 4: frontmatter: a list or mapping"),
         (with_line(f"compatibility: {'x' * 501}"), "fix-tests", "Mends tests.", "line 4: `compatibility` has 501"),
-        (with_line("compatibility:\n- x"), "fix-tests", "Mends tests.", "line 4: `compatibility` is no text"),
+        (with_line("compatibility:\n- x"), "fix-tests", "Mends tests.", "line 4: `compatibility` is not text"),
         (
             with_line("name: fix-tests"),
             "fix-tests",
@@ -174,7 +174,7 @@ def named(value: str) -> str:
         (described("*Now* or never"), "fix-tests", "*Now* or never", "line 3: no YAML; its value was taken"),
         ("\n\n" + GOOD, "fix-tests", "Mends tests.", "the public validator refuses it"),
         ("\ufeff" + GOOD, "fix-tests", "Mends tests.", "byte-order mark"),
-        (described("d\n? [a]\n: b"), "fix-tests", "d", "a key is no text"),
+        (described("d\n? [a]\n: b"), "fix-tests", "d", "a key is not text"),
     ],
 )
 def test_what_only_the_validator_refuses_loads_with_a_warning(
@@ -183,9 +183,9 @@ def test_what_only_the_validator_refuses_loads_with_a_warning(
     folder = write(tmp_path, data)
     manual = load_manual(folder)
     assert (manual.name, manual.description, manual.text) == (name, description, "# Fix\n\nRead the log.")
-    said = "; ".join(map(str, manual.violations))
-    assert violation in said
-    assert said in manual.warning
+    shown = "; ".join(map(str, manual.violations))
+    assert violation in shown
+    assert shown in manual.warning
     assert str(folder) in manual.warning
     assert "agentkv skills validate --strict" in manual.warning
     assert skills_ref.validate(folder) != []

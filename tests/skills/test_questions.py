@@ -133,7 +133,7 @@ class TestContainsAnswer:
             ("I have no doubt that it is 48213", "48213"),
             ("不是99999，而是48213", "48213"),
             ("не 99999, а 48213", "48213"),
-            ("It is no secret that the code is 48213", "48213"),
+            ("It is clearly no secret that the code is 48213", "48213"),
             ("The code is 48213 and does not change.", "48213"),
             ("No, it is not.", "no"),
         ],

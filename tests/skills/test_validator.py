@@ -55,7 +55,8 @@ def files(draw: st.DrawFn) -> tuple[str, str]:
 
 def verdict(folder: Path) -> list[str]:
     try:
-        return skills_ref.validate(folder)
+        problems: list[str] = skills_ref.validate(folder)
+        return problems
     except Exception as error:  # it has no error of its own for some files, and cannot read them either
         return [type(error).__name__]
 
@@ -87,10 +88,10 @@ def test_what_the_validator_accepts_loads_and_what_it_refuses_is_told(file: tupl
         if problems:
             assert manual.notes, f"loaded without a word: {problems}"
             return
-        said = skills_ref.read_properties(folder)
+        read = skills_ref.read_properties(folder)
         if text.count("---") > 2 or any(char in text for char in "\u2028\u2029\x85"):
             return  # cut elsewhere, or read with blanks: see the modules' texts
-        assert (manual.name, manual.description) == (said.name, said.description)
-        for ours, theirs in [(manual.license, said.license), (manual.compatibility, said.compatibility)]:
+        assert (manual.name, manual.description) == (read.name, read.description)
+        for ours, theirs in [(manual.license, read.license), (manual.compatibility, read.compatibility)]:
             assert ours == theirs or not isinstance(theirs, str | None)
         assert not any("no YAML" in note for note in manual.notes)

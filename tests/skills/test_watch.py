@@ -30,7 +30,7 @@ SOON = 60.0
 
 
 class Watched:
-    """A running watch, and what it has said."""
+    """A running watch, and what it has seen."""
 
     def __init__(self, library: SkillLibrary, **options: Any) -> None:
         self.events: list[SkillEvent] = []
@@ -39,11 +39,11 @@ class Watched:
         self.settle()
 
     def settle(self) -> list[tuple[str, str]]:
-        """Wait for quiet; what was said since the last time, kind and name."""
+        """Wait for quiet; what was seen since the last time, kind and name."""
         assert self.watch.wait_idle(SOON)
-        said: list[tuple[str, str]] = [(event.kind, event.name) for event in self.events]
+        seen: list[tuple[str, str]] = [(event.kind, event.name) for event in self.events]
         self.events.clear()
-        return said
+        return seen
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for what an event alone brings about, without asking the watch to look."""
@@ -158,8 +158,8 @@ def test_deleted_and_created_step_by_step(watched: Watched, root: Path) -> None:
     (root / "b" / "SKILL.md").touch()
     (root / "b" / "SKILL.md").write_text(text_of("b", "two"))
     watched.until(has(watched, b="two"))
-    said = watched.settle()
-    assert [entry for entry in said if entry[0] != "broken"] == [("removed", "a"), ("added", "b")]
+    seen = watched.settle()
+    assert [entry for entry in seen if entry[0] != "broken"] == [("removed", "a"), ("added", "b")]
 
 
 def test_what_editors_leave_is_never_a_skill_and_wakes_nobody(watched: Watched, root: Path) -> None:
@@ -271,9 +271,9 @@ def test_idle_costs_next_to_nothing(memory: AgentMemory, root: Path, start: Call
     for i in range(20):
         skill(root, f"skill-{i}")
     start(SkillLibrary(memory, root))
-    before, begun = time.process_time(), time.monotonic()
+    before, start_s = time.process_time(), time.monotonic()
     time.sleep(3)
-    share = (time.process_time() - before) / (time.monotonic() - begun)
+    share = (time.process_time() - before) / (time.monotonic() - start_s)
     print(f"idle: {share:.3%} of a CPU")  # noqa: T201 - the figure is what this is for
     assert share < 0.01
 
@@ -294,17 +294,17 @@ def test_twenty_manuals_at_once_are_twenty_deposits_of_the_final_content(
         deposits[manual.name] += 1
         return deposit(manual, **options)
 
-    memory.deposit_skill = counted  # type: ignore[method-assign]
-    begun = time.monotonic()
+    memory.deposit_skill = counted  # type: ignore[method-assign, assignment]
+    start_s = time.monotonic()
     for version in range(5):
         skill(root, "skill-3", f"Version {version}.")
     for i in range(20):
         if i != 3:
             atomically(root / f"skill-{i}" / "SKILL.md", text_of(f"skill-{i}", f"After {i}."))
-    wrote = time.monotonic() - begun
+    wrote = time.monotonic() - start_s
     final = {f"skill-{i}": f"After {i}." for i in range(20)} | {"skill-3": "Version 4."}
     watched.until(lambda: len(watched.events) >= 20)
-    took = time.monotonic() - begun
+    took = time.monotonic() - start_s
     spent = sum(event.seconds for event in watched.events)
     assert has(watched, **final)()
     assert sorted(watched.settle()) == sorted(("changed", f"skill-{i}") for i in range(20))

@@ -120,17 +120,16 @@ def _memory(
 
 
 def _classifier(memory: AgentMemory, kind: str, candidates: dict[str, Candidate], plain: bool) -> Classifier:
+    from agentkv.router.baselines import EmbeddingClassifier, PromptClassifier
     from agentkv.router.classifier import ChannelClassifier
     from agentkv.router.lexical import LexicalClassifier
-    from agentkv.router.meaning import MeaningClassifier
-    from agentkv.router.prompt import PromptClassifier
 
     if kind == "lexical":
         return LexicalClassifier()
     if kind == "meaning":
         if memory.routing.vectors is None:
             raise UsageError("--classifier meaning goes by an embedder: name one with --embedder")
-        return MeaningClassifier(memory.routing.vectors)
+        return EmbeddingClassifier(memory.routing.vectors)
     if kind == "prompt":
         return PromptClassifier(memory.blocks)
     learned = memory.classifier

@@ -69,8 +69,8 @@ def _refusal(manual: Manual) -> InvalidManual:
 
 def _notes(manual: Manual) -> list[str]:
     """Ours, beyond how the file was read."""
+    from agentkv.skills.discovery import missing_resources
     from agentkv.skills.questions import load_routes
-    from agentkv.skills.resources import missing_resources
 
     notes = []
     lines = manual.text.count("\n") + 1

@@ -17,7 +17,7 @@ from agentkv.evidence.scoring import scorer
 from agentkv.figures import share
 from agentkv.flywheel import values
 from agentkv.flywheel.values import same
-from agentkv.skills.asserted import is_denied
+from agentkv.skills.questions import is_denied
 from tests.benchmarks.flywheel.families.base import TOLERANCE
 
 FAMILIES, INTERFERENCE, AIME, VARIANTS = "bench families", "bench interference", "bench aime", "bench variants"

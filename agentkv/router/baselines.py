@@ -1,8 +1,8 @@
-"""The prompt classifier: the catalogue in one prompt, and the model says a name. The paper's one-shot way.
+"""Two classifiers to compare the channel classifier with: by prompt, and by an embedder alone.
 
-Kept beside the channel classifier for comparison, and because it needs nothing but a chat model. The catalogue's state
-is kept in RAM, so a process reads it once for a library. What the model says is passed on unedited: a small model often
-says what is no name, and that is for the fallback to deal with.
+The prompt classifier has the catalogue in one prompt, and the model says a name: the paper's one-shot way, which needs
+nothing but a chat model. The catalogue's state is kept in RAM, so a process prefills it once for a library. What the
+model says is passed on unedited: a small model often says what is not a name, which the fallback deals with.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from agentkv.engine.generate import check_window, generate
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import WindowOverflow
 from agentkv.router.base import NONE, Candidate, Classification
+from agentkv.router.similarity import Library
+from agentkv.router.vectors import Vectors
 
 MAX_NEW = 24
 """Tokens of an answer; a name is shorter."""
@@ -50,10 +52,10 @@ class PromptClassifier:
             self._to_catalogue(head)
             logits = engine.extend(prompt.turn)
             pieces = generate(engine, logits, max_new=MAX_NEW, stop=(*prompt.stops, "\n"))
-            said = "".join(piece.text for piece in pieces)
+            answer = "".join(piece.text for piece in pieces)
             engine.clear()
             tokens = engine.counters.decoded - before
-        pick = NONE if said.strip().casefold().strip(".") == NONE else said
+        pick = NONE if answer.strip().casefold().strip(".") == NONE else answer
         return Classification(pick, {pick: 1.0} | ({} if pick == NONE else {NONE: 0.0}), tokens)
 
     def _to_catalogue(self, head: tuple[int, ...]) -> None:
@@ -64,3 +66,19 @@ class PromptClassifier:
         engine.clear()
         engine.extend(head)
         self._kept = engine.capture()
+
+
+class EmbeddingClassifier:
+    """The label whose card is nearest, if it is nearer than ``margin`` (a cosine). Costs no tokens of a model."""
+
+    version = "1"
+
+    def __init__(self, vectors: Vectors, margin: float = 0.25) -> None:
+        self.name = f"meaning+{vectors.embedder.name}"
+        self._margin, self._library = margin, Library({}, vectors)
+
+    def classify(self, question: str, candidates: Mapping[str, Candidate]) -> Classification:
+        """See :class:`agentkv.router.base.Classifier`; scores are cosines."""
+        similarity = self._library.of(candidates)
+        cosines = similarity.meaning(question).tolist() if candidates else []
+        return Classification.best({**dict(zip(similarity.labels, cosines, strict=True)), NONE: self._margin})

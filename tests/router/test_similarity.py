@@ -1,4 +1,4 @@
-"""Likeness in words and meaning, and the file of vectors."""
+"""Lexical and embedding similarity, and the file of vectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentkv.engine.embed import Vectors as Rows
 from agentkv.notices import AgentKVWarning
 from agentkv.router.base import NONE, Candidate
 from agentkv.router.evaluate import Labelled
-from agentkv.router.likeness import COLUMNS, Likeness
+from agentkv.router.similarity import COLUMNS, Similarity
 from agentkv.router.vectors import Vectors
 from agentkv.router.weights import FEATURES
 
@@ -41,7 +41,7 @@ def test_columns_are_the_features_that_need_no_model() -> None:
 
 
 def test_without_an_embedder_meaning_is_nothing() -> None:
-    rows = Likeness(LIBRARY, ASKED, None).of("which delimiter is it?")
+    rows = Similarity(LIBRARY, ASKED, None).of("which delimiter is it?")
     assert rows.shape == (3, COLUMNS)
     assert not rows[:, 3:].any()
     assert rows[1, 2] > 0.5 > rows[0, 2] == 0.0
@@ -53,15 +53,15 @@ def unit(vector: Rows) -> Rows:
 
 def test_meaning_is_compared_with_the_centre_of_card_and_labelled_questions() -> None:
     embedder = FakeEmbedder()
-    rows = Likeness(LIBRARY, ASKED, Vectors(embedder)).of("taking goods back")
+    rows = Similarity(LIBRARY, ASKED, Vectors(embedder)).of("taking goods back")
     assert rows[0, 3] > rows[1, 3]
     named, described, *asked = embedder.embed(
         ["csv: Cleaning tables of values.", LIBRARY["csv"].description, *ASKED["csv"]]
     )
     question = embedder.embed(["which delimiter is it?"])[0]
     centre = unit((named + described) / 2 + (asked[0] + asked[1]) / 2)
-    taught = Likeness(LIBRARY, ASKED, Vectors(embedder)).of("which delimiter is it?")
-    untaught = Likeness(LIBRARY, {}, Vectors(embedder)).of("which delimiter is it?")
+    taught = Similarity(LIBRARY, ASKED, Vectors(embedder)).of("which delimiter is it?")
+    untaught = Similarity(LIBRARY, {}, Vectors(embedder)).of("which delimiter is it?")
     assert taught[1, 3] == pytest.approx(centre @ question, abs=1e-6)
     assert untaught[1, 3] == pytest.approx(unit(named + described) @ question, abs=1e-6)
     assert taught[1, 3] > untaught[1, 3] + 0.2
@@ -69,15 +69,15 @@ def test_meaning_is_compared_with_the_centre_of_card_and_labelled_questions() ->
 
 
 def test_a_question_can_be_left_out_of_the_labelled_ones() -> None:
-    rows = Likeness(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter", aside=True)
-    without = Likeness(LIBRARY, {"csv": ASKED["csv"][:1]}, Vectors(FakeEmbedder())).of("which delimiter")
+    rows = Similarity(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter", leave_one_out=True)
+    without = Similarity(LIBRARY, {"csv": ASKED["csv"][:1]}, Vectors(FakeEmbedder())).of("which delimiter")
     assert rows[1, 2] < 0.9
     assert rows[:, 3] == pytest.approx(without[:, 3])
-    assert rows[1, 3] < Likeness(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter")[1, 3]
+    assert rows[1, 3] < Similarity(LIBRARY, ASKED, Vectors(FakeEmbedder())).of("which delimiter")[1, 3]
 
 
 def test_an_empty_library() -> None:
-    assert Likeness({}, ASKED, Vectors(FakeEmbedder())).of("what?").shape == (0, COLUMNS)
+    assert Similarity({}, ASKED, Vectors(FakeEmbedder())).of("what?").shape == (0, COLUMNS)
 
 
 class TestVectors:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentkv.skills.debounce import Debounce
+from agentkv.skills.watch import Debounce
 
 
 class Clock:

@@ -1,11 +1,11 @@
-"""How alike a question and each candidate are, in words and in meaning; no language model is asked.
+"""Lexical and embedding similarity of a question with each candidate; no language model is asked.
 
-Words: cosines of character n-grams (``lexical.py``) with the whole text where there is one, else with the card, and
+Lexical: cosines of character n-grams (``lexical.py``) with the whole text where there is one, else with the card, and
 with the labelled questions. A text shares some of its n-grams with any question; that much is taken off. With texts
 the whole question is compared, what stands in none of them too: where manuals are long that is little of a question
 that one of them answers (6 % of its vector's length on the skills here) and more of others (34 %); where they are a
 line each, it is most of what has nothing to do with them. English stop words are left out of the question then: in a
-few lines "what is the" is as rare as any other word. Meaning:
+few lines "what is the" is as rare as any other word. Embedding:
 an embedder's cosine with the candidate's centre, which lies between its card and the mean of its labelled questions.
 The centre was measured against the nearest labelled question, on the questions in ``bench/data/routing``: with three a
 tool and no model it routes 92 of 144 that were kept out, the nearest one 91, neither 73; with smollm2-135m, of 144 that
@@ -27,14 +27,14 @@ from agentkv.router.vectors import Vectors
 from agentkv.text import STOP_WORDS, stream
 
 COLUMNS = 4
-"""Of :meth:`Likeness.of`: card, text, asked, meaning, as in ``weights.FEATURES[2:]``."""
+"""Of :meth:`Similarity.of`: card, text, asked, meaning, as in ``weights.FEATURES[2:]``."""
 
 BACKGROUND = 0.08
 """Cosine of the n-grams of a question and the likeliest of some manuals that have nothing in common with it. Medians of
 single ones are 0.03 to 0.07; with 0.08 one weight of NONE suits candidates with a text and those without."""
 
 
-class Likeness:
+class Similarity:
     """The indices of one library, each made when it is first asked. ``labelled``: questions by their label.
 
     ``whole``: compare all of a question but its stop words with texts; else what stands in one of them.
@@ -55,8 +55,8 @@ class Likeness:
         self._asked = [question for _, question in pairs]
         self._asked_rows = np.array([row for row, _ in pairs], np.intp)
 
-    def of(self, question: str, aside: bool = False) -> NDArray[np.float64]:
-        """Shape (labels, COLUMNS). ``aside``: as if this very question were not among the labelled ones."""
+    def of(self, question: str, leave_one_out: bool = False) -> NDArray[np.float64]:
+        """Shape (labels, COLUMNS). ``leave_one_out``: as if this very question were not among the labelled ones."""
         rows = np.zeros((len(self.labels), COLUMNS))
         if not self.labels:
             return rows
@@ -65,15 +65,15 @@ class Likeness:
         if self._has_text.any():
             alike = _cosines(self._texts, _content(question) if self._whole else question, whole=self._whole)
             rows[:, 1] = np.where(self._has_text, alike - BACKGROUND, 0.0)
-        rows[:, 2] = self._nearest(question, _cosines(self._asked_words, question), aside)
+        rows[:, 2] = self._nearest(question, _cosines(self._asked_words, question), leave_one_out)
         if self._vectors is not None:
-            rows[:, 3] = self.meaning(question, aside)
+            rows[:, 3] = self.meaning(question, leave_one_out)
         return rows
 
-    def meaning(self, question: str, aside: bool = False) -> NDArray[np.float32]:
+    def meaning(self, question: str, leave_one_out: bool = False) -> NDArray[np.float32]:
         """The embedder's cosines with the centres, shape (labels,); there has to be an embedder."""
         assert self._vectors is not None
-        kept = self._others(question, aside)
+        kept = self._others(question, leave_one_out)
         centres = self._centres if len(kept) == len(self._asked) else self._centres_of(kept)
         cosines: NDArray[np.float32] = centres @ self._vectors.embedder.embed([question])[0]
         return cosines
@@ -117,38 +117,38 @@ class Likeness:
         units: NDArray[np.float32] = np.divide(centres, lengths, out=np.zeros_like(centres), where=lengths > 0)
         return units
 
-    def _others(self, question: str, aside: bool) -> list[int]:
-        """The labelled questions, without this very one if it is put aside."""
-        return [index for index, asked in enumerate(self._asked) if not (aside and asked == question)]
+    def _others(self, question: str, leave_one_out: bool) -> list[int]:
+        """The labelled questions, with ``leave_one_out`` without this very one."""
+        return [index for index, asked in enumerate(self._asked) if not (leave_one_out and asked == question)]
 
-    def _nearest(self, question: str, likeness: NDArray[np.float64], aside: bool) -> NDArray[np.float64]:
-        """By candidate, the largest likeness with one of its labelled questions; 0 without one."""
+    def _nearest(self, question: str, cosines: NDArray[np.float64], leave_one_out: bool) -> NDArray[np.float64]:
+        """By candidate, the largest cosine with one of its labelled questions; 0 without one."""
         nearest = np.zeros(len(self.labels))
-        kept = self._others(question, aside)
-        np.maximum.at(nearest, self._asked_rows[kept], likeness[kept])
+        kept = self._others(question, leave_one_out)
+        np.maximum.at(nearest, self._asked_rows[kept], cosines[kept])
         return nearest
 
 
 class Library:
-    """The likeness of whatever candidates it is asked for, made anew when one of them has changed."""
+    """The similarity of whatever candidates it is asked for, made again when one of them has changed."""
 
     def __init__(self, labelled: Mapping[str, Sequence[str]], vectors: Vectors | None, *, whole: bool = True) -> None:
         self._labelled, self._vectors, self._whole = labelled, vectors, whole
         self._candidates: Mapping[str, Candidate] = {}
-        self._likeness = Likeness({}, labelled, vectors)
+        self._similarity = Similarity({}, labelled, vectors)
 
-    def of(self, candidates: Mapping[str, Candidate]) -> Likeness:
+    def of(self, candidates: Mapping[str, Candidate]) -> Similarity:
         """Of these; its labels may stand in another order."""
         if candidates is not self._candidates and candidates != self._candidates:
             self._candidates = candidates
-            self._likeness = Likeness(candidates, self._labelled, self._vectors, whole=self._whole)
-        return self._likeness
+            self._similarity = Similarity(candidates, self._labelled, self._vectors, whole=self._whole)
+        return self._similarity
 
 
 def _content(question: str) -> str:
     """The words of a question but the stop words; all where there is nothing else."""
-    words = stream(question)
-    return " ".join([word for word in words if word not in STOP_WORDS] or words)
+    spoken = stream(question)
+    return " ".join([word for word in spoken if word not in STOP_WORDS] or spoken)
 
 
 def _cosines(index: LexicalIndex, question: str, *, whole: bool = False) -> NDArray[np.float64]:
