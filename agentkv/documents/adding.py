@@ -134,7 +134,11 @@ class Plan:
 
 @dataclass
 class AddReport:
-    """What was done. ``read``: windows read and stored now; ``stopped``: why the rest was left for later, if it was."""
+    """What was done.
+
+    ``read``: chunks prefilled and stored now; ``read_tokens``: their tokens; ``stopped``: why the rest was left for
+    later, if it was.
+    """
 
     plan: Plan
     read: int = 0

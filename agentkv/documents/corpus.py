@@ -212,8 +212,9 @@ class Corpus(Shared):
     ) -> list[Hit]:
         """The ``k`` windows that fit best. Raises UnknownCorpus.
 
-        ``rerank_from``: let the model order that many. ``embed``: also by meaning; an Embedder among all windows once
-        :meth:`embed` was called, until then, as any other callable, among those that the words put first.
+        ``rerank_from``: how many hits, the best, the model puts in order; 0 for none. ``embed``: also by meaning; an
+        Embedder among all windows once :meth:`embed` was called, until then, as any other callable, among those that
+        the words put first.
         """
         hits = find(self._there(), query, max(k, rerank_from), embed=embed)
         if rerank_from:
@@ -245,7 +246,8 @@ class Corpus(Shared):
 
         ``max_new``: most tokens of the answer; None for 512, or as many as the window has room for.
 
-        ``answer_from``, ``shared_words``: see :func:`agentkv.documents.answer.ask_window`.
+        ``rerank_from``: how many hits the model puts in order first. ``answer_from``, ``shared_words``: see
+        :func:`agentkv.documents.answer.ask_window`.
 
         Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument if no window can be read any more, Cancelled.
         """

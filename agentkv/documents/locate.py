@@ -46,7 +46,8 @@ all within chance. What meaning adds is windows that words do not find at all: a
 
 @dataclass(frozen=True)
 class Hit:
-    """A window that was found. ``start`` to ``stop`` are source bytes; ``score``: more is better, by ``method``.
+    """A window that was found. ``number``: which chunk of the document, from 0. ``start`` to ``stop`` are source bytes;
+    ``score``: more is better, by ``method``.
 
     ``text``: the window's piece of the document, without its header. ``cut``: characters at its beginning and end that
     are half of a sentence, which the window before or after has whole.

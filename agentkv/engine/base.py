@@ -41,6 +41,9 @@ class State:
 class Sampling:
     """How the next token is chosen. ``temperature`` 0 is greedy: the largest logit, the lowest id on a tie.
 
+    ``top_k``: only the so many likeliest tokens, 0 for all. ``top_p``: the likeliest tokens that together have this
+    probability, 0 to 1. ``min_p``: tokens with this share, 0 to 1, of the likeliest one's probability.
+
     Raises UsageError for a value out of range.
     """
 

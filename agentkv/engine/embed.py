@@ -34,7 +34,9 @@ class Embedder(Protocol):
     dimensions: int
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One unit vector a text, in their order; a text beyond the model's window is cut there."""
+        """One unit vector a text, in their order, shape (texts, dimensions); a text beyond the model's window is cut
+        there.
+        """
         ...
 
 
@@ -87,7 +89,7 @@ class LlamaEmbedder(Shared):
             llama.close()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """See :class:`Embedder`. Raises EngineClosed."""
+        """See :class:`agentkv.engine.embed.Embedder`. Raises EngineClosed."""
         with self._lock:
             if self._llama is None:
                 raise EngineClosed()
@@ -103,7 +105,7 @@ class FakeEmbedder:
     dimensions = 256
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """See :class:`Embedder`."""
+        """See :class:`agentkv.engine.embed.Embedder`."""
         rows = np.zeros((len(texts), self.dimensions), np.float32)
         for row, text in zip(rows, texts, strict=True):
             padded = f" {' '.join(text.casefold().split())} "

@@ -85,12 +85,13 @@ def _words(text: str) -> set[str]:
 
 
 class FakeEngine(Shared):
-    """Bytes as tokens and no model; the methods' contract is that of :class:`agentkv.Engine`.
+    """Bytes as tokens and no model; the methods' contract is that of :class:`agentkv.engine.base.Engine`.
 
     ``weights`` stands for the model's bytes: two engines with other weights have other fingerprints and logits.
     ``diverge_after``: test aid, logits differ that many tokens after a restore, as on an inexact architecture.
     ``keeps_grammar``: take any grammar and leave it to ``replies`` to fit it; by default a grammar is refused.
-    ``settings``: they change the fingerprint, and nothing else; ``has_gpu``: whether layers on a GPU are taken.
+    ``window``: tokens in the context. ``settings``: they change the fingerprint, and nothing else; ``has_gpu``: whether
+    layers on a GPU are taken.
 
     >>> engine = FakeEngine(replies=lambda prompt: "forty-two")
     >>> engine.info.name
@@ -135,25 +136,25 @@ class FakeEngine(Shared):
 
     @property
     def alignment(self) -> int:
-        """See :class:`agentkv.Engine`; 4, so that padding is exercised."""
+        """See :class:`agentkv.engine.base.Engine`; 4, so that padding is exercised."""
         return 4
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         return self._lock
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         return tuple(self._tokens)
 
     def fingerprint(self) -> Fingerprint:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         return fake_fingerprint(self.info.sha256, self.settings)
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         if not special:
             return list(text.encode("utf-8", "replace"))
         for name, token in _SPECIALS.items():
@@ -163,28 +164,28 @@ class FakeEngine(Shared):
         return list(text.encode("utf-8", "replace"))
 
     def token_bytes(self, token: int) -> bytes:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], N_VOCAB)
         return bytes([token]) if token < 256 else b""
 
     def is_end(self, token: int) -> bool:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], N_VOCAB)
         return token == END
 
     def is_control(self, token: int) -> bool:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], N_VOCAB)
         return token >= 256
 
     def clear(self) -> None:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             self._tokens, self._since_restore, self._is_untrusted = [], None, False
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._check_extension(tokens)
             for token in tokens:
@@ -195,7 +196,7 @@ class FakeEngine(Shared):
             return self._logits()
 
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         if len(tokens) < 2:
             raise UsageError("scoring takes at least two tokens: the first is the condition of the second")
         with self._lock:
@@ -208,7 +209,7 @@ class FakeEngine(Shared):
             return np.asarray(out)
 
     def score_after(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         return one_by_one(self, states, tokens, scored)
 
     def _open(self) -> None:
@@ -263,7 +264,7 @@ class FakeEngine(Shared):
         return answer[n_written] if n_written < len(answer) else END
 
     def capture(self) -> State:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             n = len(self._tokens)
@@ -277,7 +278,7 @@ class FakeEngine(Shared):
             return State(self.tokens, LAYOUT, assembly.blob, is_trusted=not self._is_untrusted)
 
     def restore(self, state: State) -> None:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             n = len(state.tokens)
@@ -295,7 +296,7 @@ class FakeEngine(Shared):
             self.counters.restored += n
 
     def truncate(self, n_tokens: int) -> bool:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             if not 0 < n_tokens <= len(self._tokens):
@@ -306,14 +307,14 @@ class FakeEngine(Shared):
             return True
 
     def sampler(self, sampling: Sampling, grammar: str | None = None) -> FakeSampler:
-        """See :class:`agentkv.Engine`; a grammar is refused, or taken and not enforced."""
+        """See :class:`agentkv.engine.base.Engine`; a grammar is refused, or taken and not enforced."""
         self._open()
         if grammar is not None and not self._keeps_grammar:
             raise InvalidGrammar("the fake engine has no grammars; see its keeps_grammar")
         return FakeSampler(sampling)
 
     def close(self) -> None:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         self._closed = True
 
     def __enter__(self) -> FakeEngine:

@@ -103,7 +103,7 @@ def expected_fingerprint(model: str | Path, settings: EngineSettings) -> Fingerp
     """The fingerprint that the engine would have; no model is loaded. Raises the errors of ModelError.
 
     Not guaranteed: ``v_trans``, which only a loaded model shows. It follows from flash attention, so
-    :meth:`~agentkv.Fingerprint.differences` has it only where nothing else explains it.
+    :meth:`~agentkv.records.Fingerprint.differences` has it only where nothing else explains it.
     """
     digest = model_sha256(model)
     if is_fake(model):

@@ -27,7 +27,8 @@ class EngineSettings:
     a CPU's bits independent of the batch split. ``kv_type`` ``q8_0`` halves the state and needs flash attention.
     ``batch``: tokens a decode call; a multiple of 32, because llama.cpp's kernels compute the rows of a batch in
     groups of four and the rows left over by another kernel: a batch of 101 gave other bits. ``gpu_layers``: layers on
-    a GPU. ``lora``: adapter files with their scales. Rope 0 means the model's own. Raises UsageError.
+    a GPU. ``lora``: adapter files with their scales. ``rope_freq_base`` and ``rope_freq_scale``: factors
+    of the rotary position encoding, 0 for the model's own. Raises UsageError.
 
     >>> EngineSettings(window=4096, threads=2).n_threads
     2

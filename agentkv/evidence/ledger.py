@@ -167,7 +167,10 @@ class Ledger:
         fingerprints: Mapping[str, Fingerprint] | None = None,
         plan: str | None = None,
     ) -> Run:
-        """Like :meth:`run`, but its end is the caller's to record; see :meth:`resume`."""
+        """Like :meth:`run`, but its end is the caller's to record; see :meth:`resume`.
+
+        ``version``: the scorer's number.
+        """
         body = RunBody(
             kind=kind,
             version=version,

@@ -97,7 +97,7 @@ class Code(Record):
 class RunBody(Record):
     """How a run began. ``kind`` and ``version`` name its scorer; ``plan``: the digest of the plan that it carries out.
 
-    ``inputs``: name -> SHA-256. ``fingerprints``: name -> :class:`agentkv.Fingerprint` as JSON.
+    ``inputs``: name -> SHA-256. ``fingerprints``: name -> :class:`agentkv.records.Fingerprint` as JSON.
     """
 
     kind: Annotated[str, Field(min_length=1, max_length=128)]

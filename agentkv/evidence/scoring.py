@@ -49,7 +49,8 @@ def differences(reported: Any, computed: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Score:
-    """``computed`` from the raw generations; ``reported`` by the run, None if it reported nothing.
+    """By the scorer ``kind``, number ``version``. ``computed`` from the raw generations; ``reported`` by the run, None
+    if it reported nothing.
 
     ``differences``: where the two are not equal, as ``path: reported, computed``.
     """

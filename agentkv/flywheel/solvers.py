@@ -116,9 +116,11 @@ def repair_message(task: Task, tried: Tried) -> str:
 
 @dataclass(frozen=True)
 class BestOfN:
-    """The local model writes ``n`` programs at most, within ``budget`` generated tokens in all.
+    """The local model writes ``n`` programs at most, within ``budget`` generated tokens in all, ``max_new`` tokens
+    each.
 
-    The first is greedy, the others are drawn at ``temperature`` with the seeds ``seed`` + 1, + 2, …
+    The first is greedy, the others are drawn at ``temperature`` and ``top_p`` (as in :class:`~agentkv.Sampling`) with
+    the seeds ``seed`` + 1, + 2, …
     """
 
     memory: AgentMemory

@@ -61,8 +61,8 @@ class AgentMemory(Shared):
     """The memory of one agent: an engine, a store, a router. Use it as a context manager.
 
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
-    name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.Engine`; None for ``AGENTKV_MODEL``, else the
-    store's (``agentkv settings``), else smollm2-135m. ``prefix`` is the agent's system
+    name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.engine.base.Engine`; None for
+    ``AGENTKV_MODEL``, else the store's (``agentkv settings``), else smollm2-135m. ``prefix`` is the agent's system
     text, read before every manual. ``fallback`` is what is done with a pick that is not a live label; each decision is
     appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut so that, on a
     CPU, prefilling them turn by turn gives the bits of prefilling them at once, for up to 11 tokens more a turn; see

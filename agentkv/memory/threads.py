@@ -119,6 +119,8 @@ class Transcript:
 class Thread(Shared, Transcript):
     """One conversation of a memory; made by :meth:`agentkv.AgentMemory.thread`, which also begins a new one.
 
+    ``entry``: the number of the log entry to go on from, from 1; None for the newest.
+
     >>> from agentkv import AgentMemory, FakeEngine
     >>> import tempfile
     >>> engine = FakeEngine(replies=lambda prompt: "Ann" if "Ann" in prompt else "I do not know")

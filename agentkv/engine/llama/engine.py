@@ -43,7 +43,7 @@ _SHORT = 8
 
 
 class LlamaEngine(Shared):
-    """One llama.cpp model with one live context; see :class:`agentkv.Engine` for the methods' contract.
+    """One llama.cpp model with one live context; see :class:`agentkv.engine.base.Engine` for the methods' contract.
 
     ``path`` is the GGUF file, already checked; use :meth:`open` for a catalogue name. Raises ModelUnreadable, NoGpu.
     """
@@ -133,7 +133,7 @@ class LlamaEngine(Shared):
 
     @property
     def alignment(self) -> int:
-        """See :class:`agentkv.Engine`.
+        """See :class:`agentkv.engine.base.Engine`.
 
         On a CPU without flash attention, matrix products take rows in groups of four and the rows left over by
         another kernel: measured with Q4_1 and Q4_K_M weights, see ``agentkv bench exactness``, and on tiny models of
@@ -143,49 +143,49 @@ class LlamaEngine(Shared):
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         return self._lock
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         return tuple(self._tokens)
 
     def fingerprint(self) -> Fingerprint:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         v_trans = any(section.v_trans for section in self.layout.sections)
         return llama_fingerprint(self.info.sha256, self.settings, self._model.lora_ids, v_trans)
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         self._require_open()
         return self._model.tokenize(text, special=special)
 
     def token_bytes(self, token: int) -> bytes:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         self._require_open()
         check_ids([token], self.info.n_vocab)
         return self._model.token_bytes(token)
 
     def is_end(self, token: int) -> bool:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], self.info.n_vocab)
         return self._model.is_end(token)
 
     def is_control(self, token: int) -> bool:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], self.info.n_vocab)
         return self._model.is_control(token)
 
     def sampler(self, sampling: Sampling, grammar: str | None = None) -> LlamaSampler:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         self._require_open()
         return LlamaSampler(self._model.vocab, sampling, grammar)
 
     # --- the live context -------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._require_open()
             self._context.clear(zero=self._has_recurrence or self._is_untrusted)
@@ -193,7 +193,7 @@ class LlamaEngine(Shared):
             self._tokens, self._restored = [], 0
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._check_extension(tokens)
             for batch in _batches(tokens, self.settings.batch):
@@ -202,7 +202,7 @@ class LlamaEngine(Shared):
             return last
 
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         if len(tokens) < 2:
             raise UsageError("scoring takes at least two tokens: the first is the condition of the second")
         with self._lock:
@@ -221,7 +221,10 @@ class LlamaEngine(Shared):
             return np.concatenate(parts)
 
     def score_after(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
-        """See :class:`agentkv.Engine`. In one decode where the architecture allows it, in a second context."""
+        """See :class:`agentkv.engine.base.Engine`.
+
+        In one decode where the architecture allows it, in a second context.
+        """
         check_scored(tokens, scored)
         with self._lock:
             self._require_open()
@@ -279,7 +282,7 @@ class LlamaEngine(Shared):
     # --- states -----------------------------------------------------------------------------------
 
     def capture(self) -> State:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._require_open()
             if not self._tokens:
@@ -300,7 +303,7 @@ class LlamaEngine(Shared):
         return blobs.parse(blob, len(self._tokens), 0)
 
     def restore(self, state: State) -> None:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._require_open()
             self._check_state(state)
@@ -358,7 +361,10 @@ class LlamaEngine(Shared):
         self._numbers[id(state.blob)] = state.blob
 
     def truncate(self, n_tokens: int) -> bool:
-        """See :class:`agentkv.Engine`. A restored windowed state has zeroed rows: it can lose its last token only."""
+        """See :class:`agentkv.engine.base.Engine`.
+
+        A restored windowed state has zeroed rows: it can lose its last token only.
+        """
         with self._lock:
             self._require_open()
             if not 0 < n_tokens <= len(self._tokens):

@@ -67,7 +67,7 @@ class LlamaModel:
         return int(llama_cpp.llama_model_n_swa(self.native))
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """See :meth:`agentkv.Engine.tokenize`."""
+        """See :meth:`agentkv.engine.base.Engine.tokenize`."""
         data = text.encode("utf-8", "replace")
         capacity = len(data) + 16
         buffer = (llama_cpp.llama_token * capacity)()

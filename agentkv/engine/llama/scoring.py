@@ -59,7 +59,7 @@ class SequenceScorer:
         )
 
     def score(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored] | None:
-        """See :meth:`agentkv.Engine.score_after`; None if llama.cpp refused."""
+        """See :meth:`agentkv.engine.base.Engine.score_after`; None if llama.cpp refused."""
         scores: list[Scored] = []
         for group in _groups(states, len(tokens)):
             of_group = self._score_group(group, tokens, scored)

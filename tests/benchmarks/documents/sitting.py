@@ -34,7 +34,7 @@ class Clocked:
         return getattr(self._engine, name)
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
-        """See :class:`agentkv.Engine`."""
+        """See :class:`agentkv.engine.base.Engine`."""
         kind, begun = "steps" if len(tokens) == 1 else "prefill", time.perf_counter()
         logits = self._engine.extend(tokens, cancellation)
         self.seconds[kind] += time.perf_counter() - begun
