@@ -15,7 +15,7 @@ from agentkv.engine.generate import generate
 from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.engine.settings import EngineSettings
-from agentkv.errors import EngineClosed, InvalidGrammar, InvalidState, ModelUnreadable, NativeRefusal, UsageError
+from agentkv.errors import EngineClosed, InvalidGrammar, InvalidState, ModelUnreadable, NativeRefusal
 from tests.engine.contract import EngineContract
 
 pytestmark = pytest.mark.model
@@ -184,18 +184,6 @@ def test_states_scored_together_with_one_of_no_numbers_are_scored_as_ever(smollm
         smollm2.score_after([good, bad], question, 3)
     again = smollm2.score_after([good, good], question, 3)
     assert [each.logits.tobytes() for each in again] == [each.logits.tobytes() for each in right]
-
-
-def test_settings_are_checked() -> None:
-    for bad in (
-        {"kv_type": "q8_0"},
-        {"kv_type": "q4"},
-        {"window": 10},
-        {"batch": 0},
-        {"threads": 0},
-    ):
-        with pytest.raises(UsageError):
-            EngineSettings(**bad)
 
 
 def test_a_file_that_llama_cpp_refuses_is_a_typed_error(tmp_path: Path) -> None:
