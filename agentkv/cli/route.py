@@ -104,59 +104,79 @@ def evaluate(
     from agentkv.bench.report import now, origin, save
     from agentkv.io.hashing import sha256
     from agentkv.router import evaluate as evaluation
-    from agentkv.router.evaluate import Labelled
-    from agentkv.router.learn import apart
 
+    # 1. The questions, and what they are put to.
     if classifier not in CLASSIFIERS:
         raise UsageError(f"--classifier {classifier!r} is none of {', '.join(CLASSIFIERS)}")
     if train is not None and classifier != "channel":
         raise UsageError("--train is for the channel classifier; the others do not learn")
     started, lessons = now(), evaluation.load_questions(train) if train else []
-    questions = apart(evaluation.load_questions(file), lessons)[:limit]
-    if not questions:
-        raise UsageError(f"every question of {file} is among those to learn from")
+    questions = _apart(
+        evaluation.load_questions(file), lessons, f"every question of {file} is among those to learn from"
+    )
     given = None if tools is None else evaluation.load_tools(tools)
     model, settings = engine.chosen(store)
     with _memory(store, model, settings, given is not None, embedder) as memory:
         candidates = given if given is not None else memory.candidates()
         chosen: list[int | None] = [*(options.numbers(sizes) or (None,))]
         missing = max((size or 0) for size in chosen) - len(candidates)
-        made_up = evaluation.filler(max(0, missing), seed)
-        router = _classifier(memory, classifier, {**candidates, **made_up}, plain or bool(lessons))
-        known = [Labelled(query, name) for name, asked in getattr(router, "labelled", {}).items() for query in asked]
-        questions = apart(questions, known)
-        if not questions:
-            raise UsageError("every question is among those that were learned from; pass --plain to leave that out")
+        library = candidates | evaluation.filler(max(0, missing), seed)
+        router = _classifier(memory, classifier, library, plain or bool(lessons))
+        known = [
+            evaluation.Labelled(query, name)
+            for name, asked in getattr(router, "labelled", {}).items()
+            for query in asked
+        ]
+        learned = "every question is among those that were learned from; pass --plain to leave that out"
+        questions = _apart(questions[:limit], known, learned)
         if lessons:
             router = _taught(router, lessons, candidates, memory.blocks.fingerprint.id)
+        # 2. Each question, in a library of each size.
         items = []
         for row, size in enumerate(chosen):
-            done = _route(router, questions, {**candidates, **made_up}, size, seed)
+            done = _route(router, questions, library, size, seed)
             n, extra = size or len(candidates), max(0, (size or 0) - len(candidates))
             items += [scores.decision_item(row, i, n, extra, routed) for i, routed in enumerate(done)]
         digest, fingerprint = memory.engine.info.sha256, memory.engine.fingerprint()
+    # 3. The result, on record where a ledger was named.
     inputs = b"".join(path.read_bytes() for path in (file, tools, train) if path)
-    asked = {"classifier": f"{router.name}/{router.version}", "seed": seed}
-    result = origin("route evaluate", model, digest, inputs, started=started, **asked)
+    named = {"classifier": f"{router.name}/{router.version}", "seed": seed}
+    result = origin("route evaluate", model, digest, inputs, started=started, **named)
     result = measured.result(result, [scores.without_text(item) for item in items])
     result |= {"questions": len(questions), "questions_sha256": sha256(file.read_bytes())}
     result |= {"learned_from": len(lessons), "weights": weights_of(router)}
-    opened = options.open_ledger(ledger)
-    if opened is not None:
+    if ledger is not None:
         files = {"questions": file, "tools": tools, "lessons": train}
-        with opened.run(
-            scores.EVALUATE,
-            settings=result["settings"] | {"model": model, "weights": result["weights"]},
-            inputs={name: path for name, path in files.items() if path} | {"model": digest},
-            fingerprints={"engine": fingerprint},
-        ) as run:
-            run.record_all(items)
-            run.scores(scores.evaluate(items))
-        result["ledger_run"] = run.id
+        recorded = {name: path for name, path in files.items() if path} | {"model": digest}
+        result["ledger_run"] = _recorded(ledger, result, model, items, recorded, fingerprint)
     result["finished"] = now()
     save(result, out)
-    shown = {key: value for key, value in result.items() if key != "raw"}
-    return Result(shown, lambda: _show_evaluate(result))
+    return Result({key: value for key, value in result.items() if key != "raw"}, lambda: _show_evaluate(result))
+
+
+def _apart(questions: list[Labelled], others: list[Labelled], why_none: str) -> list[Labelled]:
+    """The questions that are not among ``others``. Raises UsageError if none is left."""
+    from agentkv.router.learn import apart
+
+    left = apart(questions, others)
+    if not left:
+        raise UsageError(why_none)
+    return left
+
+
+def _recorded(
+    ledger: Path, result: dict[str, Any], model: str, items: list[Any], inputs: dict[str, Any], fingerprint: Any
+) -> str:
+    """Put the raw decisions and their scores on record; the run's id."""
+    from agentkv.bench import scores
+
+    opened = options.open_ledger(ledger)
+    assert opened is not None
+    settings = result["settings"] | {"model": model, "weights": result["weights"]}
+    with opened.run(scores.EVALUATE, settings=settings, inputs=inputs, fingerprints={"engine": fingerprint}) as run:
+        run.record_all(items)
+        run.scores(scores.evaluate(items))
+    return str(run.id)
 
 
 @contextlib.contextmanager
