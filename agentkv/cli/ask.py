@@ -32,9 +32,7 @@ _SAMPLING = "Sampling"
 
 Skill = Annotated[
     str | None,
-    typer.Option(
-        "--skill", metavar="NAME", show_default="the router's pick", help="Graft this block, not the router's."
-    ),
+    typer.Option("--skill", metavar="NAME", show_default="as before, or the router's pick", help="Graft this block."),
 ]
 NoSkill = Annotated[bool, typer.Option("--no-skill", help="Graft no block; the router is not asked.")]
 

@@ -54,11 +54,11 @@ def check(
         bool, typer.Option("--quick", help="Compare the files' own digests only; decode no segment.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Move what is damaged, and what needs it, to the store's quarantine.")
+        bool, typer.Option("--repair", help="Move what is corrupt, and what needs it, to the store's quarantine.")
     ] = False,
     store: StoreOptions,
 ) -> Result:
-    """Look at every file of the store; say what is damaged, missing or left over, and which blocks that costs."""
+    """Look at every file of the store; say what is corrupt, missing or left over, and which blocks that costs."""
 
     with store.open() as opened:
         with bytes_bar("") as bar:
@@ -82,31 +82,30 @@ def _failures(report: Report, done: Repaired | None) -> list[AgentKVError]:
         return [_damaged(report)] if report.damage else []
     failures: list[AgentKVError] = []
     if done.left:
-        left = StoreDamaged(report.root, done.left)
-        left.message = (
+        text = (
             f"{count(len(done.left), 'file')} could not be read and stayed in place: {done.left[0]}. Look at the disk "
             "and the permissions, then run `agentkv check` again."
         )
-        failures.append(left)
+        failures.append(StoreDamaged(report.root, done.left).worded(text))
     if done.texts:
-        lacking = StoreDamaged(report.root, [f"the source text of {named.name} is not there" for named in done.texts])
-        lacking.message = (
+        missing = [f"the source text of {named.name} is not there" for named in done.texts]
+        text = (
             f"{count(len(done.texts), 'name')} without a source text: {_first(done.texts)}. No move mends that: "
             "deposit again what is named above."
         )
-        failures.append(lacking)
+        failures.append(StoreDamaged(report.root, missing).worded(text))
     return failures
 
 
 def _damaged(report: Report) -> StoreDamaged:
     error = StoreDamaged(report.root, [str(finding) for finding in report.damage])
-    if all(_is_missing_text(finding) for finding in report.damage):
-        texts = count(len(report.damage), "source text")
-        error.message = (
-            f"{report.root} lacks {texts}; the blocks themselves are whole. Nothing was changed; `agentkv check "
-            "--repair` says what to deposit again."
-        )
-    return error
+    if not all(_is_missing_text(finding) for finding in report.damage):
+        return error
+    texts = count(len(report.damage), "source text")
+    return error.worded(
+        f"{report.root} lacks {texts}; the blocks themselves are whole. Nothing was changed; `agentkv check --repair` "
+        "says what to deposit again."
+    )
 
 
 def _is_text(finding: Finding) -> bool:
@@ -367,12 +366,11 @@ def _prove(blocks: Blocks, manifest: Manifest) -> str:
         return "proved"
     if manifest.exactness is Exactness.INEXACT:
         return "inexact, as stored"
-    error = InexactBlock(manifest.block_id, 0, manifest.probe.steps)
-    error.message = (
-        f"block {manifest.block_id[:12]} does not continue as when it was stored: its {manifest.probe.steps} "
-        "steps give other logits now. The bytes are valid, the computation differs; deposit the text again."
+    steps = manifest.probe.steps
+    raise InexactBlock(manifest.block_id, 0, steps).worded(
+        f"block {manifest.block_id[:12]} does not continue as when it was stored: its {steps} steps give other logits "
+        "now. The bytes are valid, the computation differs; deposit the text again."
     )
-    raise error
 
 
 def _show_verify(checks: list[Check], root: Path) -> None:

@@ -201,15 +201,12 @@ class _Job:
     def _with_hint(self, error: IncompatibleFingerprint) -> IncompatibleFingerprint:
 
         models = sorted({model_name(fingerprint) for fingerprint in self.contents.fingerprints.values()})
-        translated = IncompatibleFingerprint(error.field, error.block, error.engine)
-        translated.message = (
+        return IncompatibleFingerprint(error.field, error.block, error.engine).worded(
             f"the pack's blocks are of {', '.join(models)}, made with {error.field} = {error.block}; {self.model} with "
             f"these settings has {error.field} = {error.engine}. Nothing was imported. Pass the model and settings of "
             "the pack; or --source-only to prefill its texts with this model; or --any-model to store the blocks "
             "as they are, for another model or machine."
         )
-        translated.args = (translated.message,)
-        return translated
 
     def read_texts(self) -> dict[str, Any]:
         """Deposit the pack's texts with this model. Each that is done stays if a later one fails."""

@@ -164,13 +164,11 @@ def _show_plan(plan: Plan, cost: Forecast | None, record: dict[str, Any]) -> Non
 
 def _over_budget(report: SyncReport, budget: int) -> OverBudget:
     """That the budget does not hold what the folders hold; unlike a deposit that was refused, others are stored."""
-    error = OverBudget(report.evicted_bytes, budget, 0)
     names = list(report.evicted)
-    error.message = (
+    error = OverBudget(report.evicted_bytes, budget, 0).worded(
         f"the store's budget of {budget:,} bytes is too small for these skills: {count(len(names), 'skill')} went to "
         f"make room for others ({', '.join(names)}). Raise it with `agentkv gc --set-budget SIZE` and deposit again."
     )
-    error.args = (error.message,)
     del error.kept
     vars(error).update(evicted=names)
     return error
