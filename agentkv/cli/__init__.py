@@ -1,25 +1,25 @@
-"""The command line: ``app`` puts the commands together, in the six groups that ``agentkv --help`` shows.
+"""The command line: every command and its place in the six groups that ``agentkv --help`` shows.
 
-    command.py    how a command is declared, run and ended: option groups, ``--json``, errors and exit codes
-    options.py    options that commands share; opens stores, models and memories
-    output.py     JSON, tables, confirmation, the end of a command
-    progress.py   bars on stderr
-    differing.py  what is of another engine than the one that would be opened
-    inventory.py  a store's content by name, id and model
-    evictions.py  what went for the budget
-    confirm.py    asking before something goes that was not named, or exists nowhere else
-    again.py      the commands that deposit lost things again
-    readd.py      deposit --again: what other engines have, for this one
-    deposit.py ask.py chat.py threads.py list.py show.py verify.py models.py
-    check.py gc.py rm.py forget.py pin.py stats.py settings.py
-    route/ pack/ skills/ bench/ docs/ evidence/ replay/ demo.py
+    command.py          how a command is declared, run and ended: option groups, ``--json``, errors and exit codes
+    options.py          options that commands share; opens stores, models and memories
+    output.py           JSON, tables, confirmation, the end of a command
+    progress.py         bars on stderr, Ctrl-C within a token
+    inventory.py        a store's content by name, id and model; what went for the budget
+    engines.py          what is of another engine than the one that would be opened; commands that deposit it again
+    deposit.py ask.py   deposit · ask, chat
+    skills.py skills_deposit.py skills_test.py docs.py docs_add.py docs_ask.py threads.py
+    inspection.py       list, show
+    stats.py settings.py
+    check.py care.py    check, verify · gc, rm, pin, unpin
+    forget.py learn.py flywheel.py route.py pack.py pack_import.py
+    models.py bench/ evidence.py replay.py demo.py
 
 Results go to stdout, progress and errors to stderr.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,32 +27,32 @@ from agentkv import __version__
 from agentkv.cli import (
     ask,
     bench,
-    chat,
+    care,
     check,
     demo,
     demo_ask,
     deposit,
     docs,
+    docs_add,
+    docs_ask,
     evidence,
     flywheel,
     forget,
-    gc,
+    inspection,
+    learn,
     models,
     pack,
-    pin,
+    pack_import,
     replay,
-    rm,
     route,
     settings,
-    show,
     skills,
+    skills_deposit,
+    skills_test,
     stats,
     threads,
-    verify,
 )
-from agentkv.cli import list as list_command
 from agentkv.cli.command import PANELS, App, Commands, run
-from agentkv.cli.flywheel import learn, solve
 
 __all__ = ["Commands", "app", "main", "run"]
 
@@ -69,30 +69,67 @@ app = App(
     epilog="Begin with `agentkv demo`.",
 )
 
+
+def _group(name: str, panel: str, text: str, **commands: Any) -> None:
+    """A group of commands: keys are their names, a trailing underscore left out."""
+    made = App(help=text, no_args_is_help=True)
+    for key, function in commands.items():
+        made.command(key.rstrip("_"))(function)
+    app.add_typer(made, name=name, rich_help_panel=panel)
+
+
 _DAILY, _SOURCES, _STORE, _CARE, _LEARN, _MEASURE = PANELS
 app.command(rich_help_panel=_DAILY)(demo.demo)
 app.command(rich_help_panel=_DAILY)(deposit.deposit)
 app.command(rich_help_panel=_DAILY)(ask.ask)
-app.command(rich_help_panel=_DAILY)(chat.chat)
-app.add_typer(skills.app, name="skills", rich_help_panel=_SOURCES)
-app.add_typer(docs.app, name="docs", rich_help_panel=_SOURCES)
+app.command(rich_help_panel=_DAILY)(ask.chat)
+_group(
+    "skills",
+    _SOURCES,
+    "Skill folders: check them, keep the store in step with them, test them.",
+    list=skills.list_,
+    validate=skills.validate,
+    deposit=skills_deposit.deposit,
+    watch=skills_deposit.watch,
+    test=skills_test.ask_routes,
+)
+_group(
+    "docs",
+    _SOURCES,
+    "Documents far larger than the context window: add, find, ask, with a quote of the file.",
+    add=docs_add.add,
+    list=docs.list_,
+    status=docs.status,
+    rm=docs.rm,
+    reindex=docs_add.reindex,
+    find=docs_ask.find,
+    ask=docs_ask.ask,
+)
 app.add_typer(threads.app, name="threads", rich_help_panel=_SOURCES)
-app.command("list", rich_help_panel=_STORE)(list_command.list_)
-app.command(rich_help_panel=_STORE)(show.show)
+app.command("list", rich_help_panel=_STORE)(inspection.list_)
+app.command(rich_help_panel=_STORE)(inspection.show)
 app.command(rich_help_panel=_STORE)(stats.stats)
 app.command(rich_help_panel=_STORE)(settings.settings)
 app.command(rich_help_panel=_CARE)(check.check)
-app.command(rich_help_panel=_CARE)(verify.verify)
-app.command(rich_help_panel=_CARE)(gc.gc)
-app.command(rich_help_panel=_CARE)(rm.rm)
+app.command(rich_help_panel=_CARE)(check.verify)
+app.command(rich_help_panel=_CARE)(care.gc)
+app.command(rich_help_panel=_CARE)(care.rm)
 app.command(rich_help_panel=_CARE)(forget.forget)
-app.command(rich_help_panel=_CARE)(pin.pin)
-app.command(rich_help_panel=_CARE)(pin.unpin)
+app.command(rich_help_panel=_CARE)(care.pin)
+app.command(rich_help_panel=_CARE)(care.unpin)
 app.command(rich_help_panel=_LEARN)(learn.learn)
-app.command(rich_help_panel=_LEARN)(solve.solve)
-app.add_typer(flywheel.app, name="flywheel", rich_help_panel=_LEARN)
+app.command(rich_help_panel=_LEARN)(learn.solve)
+_group(
+    "flywheel",
+    _LEARN,
+    "What was learned: tasks, solutions, their proofs.",
+    report=flywheel.report,
+    retire=flywheel.retire,
+)
 app.add_typer(route.app, name="route", rich_help_panel=_LEARN)
 app.add_typer(pack.app, name="pack", rich_help_panel=_LEARN)
+for _command in (pack_import.verify, pack_import.import_):
+    pack.app.command(_command.__name__.rstrip("_"))(_command)
 app.add_typer(models.app, name="models", rich_help_panel=_MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=_MEASURE)
 app.add_typer(evidence.app, name="evidence", rich_help_panel=_MEASURE)

@@ -162,7 +162,7 @@ class Commands(TyperGroup):
 def run(app: typer.Typer) -> None:
     """Run a command line as this process's own.
 
-    Where the output cannot be written (a full disk behind ``>``), that is one line and the exit code of StoreReadError.
+    Where the output cannot be written (``>`` on a full disk), that is one line and the exit code of StoreReadError.
     """
     if sys.stdout is None:  # closed by the caller: nobody reads
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - until the process ends
@@ -184,7 +184,7 @@ def run(app: typer.Typer) -> None:
 
 
 def _flush() -> None:
-    """Flush now, so that a reader that has gone (`| head`) is no error at the interpreter's end."""
+    """Flush now, so that a reader that has gone (`| head`) does not fail at the interpreter's end."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

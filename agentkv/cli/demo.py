@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 
 def demo(
-    skills: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", show_default="the ten that come with agentkv", help="A folder of skill folders."),
-    ] = None,
-    max_new: Annotated[int, typer.Option(metavar="N", min=1, help="Most tokens of an answer.")] = 48,
+    skills: options.Skills = None,
+    max_new: Annotated[int, typer.Option(metavar="N", min=1, help=options.MAX_NEW_HELP)] = 48,
     model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,

@@ -1,11 +1,15 @@
-"""``agentkv deposit``: read manuals and texts once and store what the model made of them.
+"""``agentkv deposit``: prefill manuals and texts once and store what the model made of them.
 
-A bad manual, or a text that is too long, is reported and does not keep the others out. A fault of the store
-ends the command, and so does Ctrl-C; each deposit before it stays.
+A bad manual, or a text that is too long, is reported and does not keep the others out. A fault of the store ends the
+command, and so does Ctrl-C; each deposit before it stays.
+
+``--again`` deposits for this engine what the store holds for others; documents are cut again. Nothing of the other
+engines goes, and the same command does what a failure or Ctrl-C left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -15,10 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentkv.cli import evictions, options, readd
-from agentkv.cli.interrupt import cancelled_by_ctrl_c
-from agentkv.cli.output import count, finish, say, size, table
-from agentkv.cli.progress import reading_bar
+from agentkv.cli import options
+from agentkv.cli.command import Result
+from agentkv.cli.inventory import evicted, gone, say_evicted
+from agentkv.cli.options import EngineOptions, StoreOptions
+from agentkv.cli.output import Column, count, number, say, show_rows, size
+from agentkv.cli.progress import cancelled_by_ctrl_c, prefill_bar
 from agentkv.errors import (
     AgentKVError,
     InexactBlock,
@@ -30,9 +36,14 @@ from agentkv.errors import (
 )
 
 if TYPE_CHECKING:
+    from agentkv.documents.again import Recut
     from agentkv.engine.base import Cancellation
+    from agentkv.engine.settings import EngineSettings
+    from agentkv.memory.again import Again
     from agentkv.memory.memory import AgentMemory
+    from agentkv.records import NamedBlock
     from agentkv.skills.manual import Manual
+
 
 _ONE_BAD_ITEM = (SkillError, WindowOverflow, InexactBlock)
 
@@ -67,6 +78,7 @@ Failures = list[tuple[str, AgentKVError]]
 
 
 def deposit(
+    *,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -86,52 +98,43 @@ def deposit(
         str | None, typer.Option(help="Name of a text file's block.", show_default="the file's name")
     ] = None,
     description: Annotated[str, typer.Option(help="What a text file is for; with it, it is routed.")] = "",
-    allow_inexact: Annotated[
-        bool, typer.Option("--allow-inexact", help="Store a block that failed its proof, as `inexact`.")
-    ] = False,
-    model: options.Model = None,
-    store: options.Store = None,
-    window: options.Window = None,
-    threads: options.Threads = None,
-    kv_type: options.KvType = None,
-    flash_attention: options.FlashAttention = None,
-    gpu_layers: options.GpuLayers = None,
-    as_json: options.Json = False,
-) -> None:
-    """Read skill manuals or texts once and store their KV states; what is stored already costs a hash.
+    allow_inexact: options.AllowInexact = False,
+    engine: EngineOptions,
+    store: StoreOptions,
+) -> Result:
+    """Prefill skill manuals or texts once and store their KV states; what is stored already costs a hash.
 
     With --again: what was deposited with another model, other settings or another llama.cpp is deposited for this one.
     """
-    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
+    model, settings = engine.chosen(store)
     if again:
         if paths or name or description:
             raise UsageError("--again deposits what the store holds for other engines; leave paths and names out")
-        readd.deposit_again(store, model, settings, allow_inexact=allow_inexact, as_json=as_json)
-        return
+        return deposit_again(store, model, settings, allow_inexact=allow_inexact)
     if not paths:
         raise UsageError("name a skill folder or a text file, or --again")
     items, failures = gather(paths, name, description)
     rows: list[Row] = []
-    evicted: list[dict[str, Any]] = []
+    went: list[dict[str, Any]] = []
     if items:
         with options.open_memory(store, model, settings, create=True) as memory:
             rows, more = deposit_all(memory, items, allow_inexact=allow_inexact)
             failures += more
-            evicted = evictions.evicted(memory.store)
-            failures += [(error.evicted or "", error) for error in evictions.gone(memory.store, [r.name for r in rows])]
+            went = evicted(memory.store)
+            failures += [(error.evicted or "", error) for error in gone(memory.store, [r.name for r in rows])]
     record = {
-        "store": options.store_path(store),
+        "store": store.path,
         "model": model,
         "deposits": [asdict(row) for row in rows],
-        "evicted": evicted,
+        "evicted": went,
         "failed": [{"path": path, "reason": error.message} for path, error in failures],
     }
-    finish(record, as_json, lambda: _show(rows, evicted), [error for _, error in failures])
 
+    def screen() -> None:
+        show(rows)
+        say_evicted(went)
 
-def _show(rows: Sequence[Row], evicted: Sequence[dict[str, Any]]) -> None:
-    show(rows)
-    evictions.tell(evicted)
+    return Result(record, screen, [error for _, error in failures])
 
 
 # --- what to deposit ------------------------------------------------------------------------------
@@ -143,7 +146,7 @@ def gather(paths: Sequence[Path], name: str | None, description: str) -> tuple[l
 
     for path in paths:
         if not path.exists():
-            raise UsageError(f"there is no file or folder {path}")
+            raise UsageError(f"{path} is not a file or directory")
     folders = [path for path in paths if path.is_dir() or path.name in FILE_NAMES]
     texts = [path for path in paths if path not in folders]
     if (name or description) and (folders or len(texts) != 1):
@@ -195,7 +198,7 @@ def deposit_all(
     lengths = [len(engine.tokenize(item.text, special=False)) for item in items]
     rows: list[Row] = []
     failures: Failures = []
-    with reading_bar(sum(lengths), lambda: engine.counters.decoded) as bar:
+    with prefill_bar(sum(lengths), lambda: engine.counters.decoded) as bar:
         try:
             with cancelled_by_ctrl_c() as cancellation:
                 for item, length in zip(items, lengths, strict=True):
@@ -242,8 +245,7 @@ def show(rows: Sequence[Row]) -> None:
     """The table of deposits and their sum."""
     if not rows:
         return
-    columns = ("name", "tokens", "", "seconds", "on disk", "exactness")
-    table(columns, [_cells(row) for row in rows], right=("tokens", "seconds", "on disk"), wraps=("name",))
+    show_rows(_COLUMNS, rows)
     say(f"\n{summary(rows)}")
 
 
@@ -254,12 +256,103 @@ def summary(rows: Sequence[Row]) -> str:
     if new:
         read, seconds = sum(row.read for row in new), sum(row.seconds for row in new)
         rate = f"{read / max(seconds, 1e-6):,.0f} a second"
-        parts.append(f"{len(new)} new: {count(read, 'token')} read in {seconds:,.1f} s ({rate}), proofs included")
+        parts.append(f"{len(new)} new: {count(read, 'token')} prefilled in {seconds:,.1f} s ({rate}), proofs included")
     if len(new) < len(rows):
-        parts.append(f"{len(rows) - len(new)} known, nothing to read")
+        parts.append(f"{len(rows) - len(new)} known, nothing to prefill")
     return "; ".join(parts)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    state = "new" if row.new else "known"
-    return row.name, f"{row.tokens:,}", state, f"{row.seconds:,.2f}", size(row.stored_bytes), row.exactness
+_COLUMNS = (
+    Column("name", "name", wraps=True),
+    number("tokens"),
+    Column("", lambda row: "new" if row.new else "known"),
+    number("seconds", lambda row: f"{row.seconds:,.2f}"),
+    number("on disk", lambda row: size(row.stored_bytes)),
+    Column("exactness", "exactness"),
+)
+
+
+# --- --again --------------------------------------------------------------------------------------
+
+
+def deposit_again(store: StoreOptions, model: str, settings: EngineSettings, *, allow_inexact: bool) -> Result:
+    """``--again``: deposit for this engine what other engines have."""
+    with options.open_memory(store, model, settings) as memory:
+        done, corpora = _done(memory, allow_inexact)
+        names = [named.name for named, _ in done.done]
+        lost = gone(memory.store, names)
+        record: dict[str, Any] = {
+            "store": memory.store.root,
+            "model": memory.engine.info.name,
+            "deposits": [
+                {"name": named.name, "kind": named.kind, "block_id": made.manifest.block_id, "new": made.created}
+                for named, made in done.done
+            ],
+            "corpora": [{"name": one.name, "files": one.files, "windows": one.windows} for one in corpora],
+            "evicted": evicted(memory.store),
+            "router_to_learn": _is_unlearned(memory),
+            "failed": [{"name": named.name, "reason": error.message} for named, error in done.failed],
+        }
+    failures: list[AgentKVError] = [error for _, error in done.failed]
+    failures += [error for one in corpora for _, error in one.failed]
+    return Result(record, lambda: _show_readd(record, corpora), [*lost, *failures])
+
+
+def _done(memory: AgentMemory, allow_inexact: bool) -> tuple[Again, list[Recut]]:
+    from agentkv.documents.again import deposit_again as cut_again
+    from agentkv.memory.again import lacking
+
+    lacks = lacking(memory.store, memory.blocks.fingerprint.id)
+    texts = {named.name: _length(memory, named) for named in lacks}
+    started = 0
+    with prefill_bar(sum(texts.values()), lambda: memory.engine.counters.decoded) as bar:
+
+        def on_work(named: NamedBlock) -> None:
+            nonlocal started
+            started += 1
+            bar.begin(named.name, texts.get(named.name, 0))
+
+        try:
+            with cancelled_by_ctrl_c() as cancellation:
+                done = memory.deposit_again(allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation)
+                return done, cut_again(memory, cancellation=cancellation)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"interrupted: {max(0, started - 1)} of {len(texts)} are stored; the same command does the rest",
+                done=max(0, started - 1),
+                total=len(texts),
+            ) from None
+
+
+def _is_unlearned(memory: AgentMemory) -> bool:
+    """Whether the router has learned for other engines, and not for this one."""
+    from agentkv.store.files import ROUTER
+
+    learned = {path.stem for path in (memory.store.root / ROUTER).glob("*.json")}
+    return bool(learned) and memory.blocks.fingerprint.id not in learned
+
+
+def _length(memory: AgentMemory, named: NamedBlock) -> int:
+    text = None
+    with contextlib.suppress(AgentKVError):
+        text = memory.store.text(named.source_sha256) if named.source_sha256 else None
+    return len(memory.engine.tokenize(text or "", special=False))
+
+
+def _show_readd(record: dict[str, Any], corpora: Sequence[Recut]) -> None:
+    deposits = record["deposits"]
+    if deposits:
+        show_rows((Column("name", "name", wraps=True), Column("kind", "kind")), deposits)
+    for one in corpora:
+        if one.files:
+            say(
+                f"documents {one.name!r}: {count(one.files, 'file')}, {count(one.windows, 'chunk')}; a chunk is "
+                "prefilled when a question first needs it, or now by `agentkv docs add PATH`"
+            )
+    if not deposits and not corpora:
+        say(f"nothing to do: {record['store']} holds nothing that {record['model']} has not with these settings")
+        return
+    say(f"\ndeposited for {record['model']}; what other engines have stays, and can go by `agentkv rm BLOCK_ID`")
+    say_evicted(record["evicted"])
+    if record["router_to_learn"]:
+        say("the router has learned for another engine only; `agentkv route learn FILE` teaches it for this one")

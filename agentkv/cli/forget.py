@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.output import count, finish, say, size, table
+from agentkv.cli.command import Result
+from agentkv.cli.options import StoreOptions
+from agentkv.cli.output import count, say, size, table
 from agentkv.errors import NotConfirmed
 
 if TYPE_CHECKING:
@@ -18,27 +20,34 @@ if TYPE_CHECKING:
 
 
 def forget(
+    *,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Words, in any case.")] = None,
     before: Annotated[
-        str | None, typer.Option(metavar="DATE", help="What was said before a day or time, such as 2026-10-14.")
+        str | None, typer.Option(metavar="DATE", help="What is from before a day or time, such as 2026-10-14.")
     ] = None,
-    thread: Annotated[str | None, typer.Option(metavar="NAME", help="A whole conversation.")] = None,
+    thread: Annotated[str | None, typer.Option(metavar="NAME", help="A conversation, by its name.")] = None,
     user: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Items with this label in their namespace, threads with it in their name."),
     ] = None,
     ledger: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Payloads of this evidence ledger too; may be repeated.")
+        list[Path] | None,
+        typer.Option("--ledger", metavar="DIR", show_default="none", help=options.LEDGER_HELP),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME|PATH", help="Also read blocks' token ids back as text, with this model."),
+        typer.Option(
+            "--model",
+            metavar="NAME|PATH",
+            show_default="none: token ids are not searched as text",
+            help=options.MODEL_HELP,
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    store: options.Store = None,
-    as_json: options.Json = False,
-) -> None:
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    as_json: bool,
+    store: StoreOptions,
+) -> Result:
     """Remove a person's words from logs, conversations, indexes, items and blocks; every file is read to prove it."""
     from agentkv.errors import StillReadable
     from agentkv.forget import Selection
@@ -48,14 +57,14 @@ def forget(
     moment = None if before is None else parsed_date(before)
     selection = Selection(text, moment, thread, user)
     settings = options.engine_settings(None, None, "f16", False, 0)
-    with options.open_store(store) as opened, options.opened_engine(model, settings) as engine:
+    with store.open() as opened, options.opened_engine(model, settings) as engine:
         remove = partial(removed, opened, selection, engine=engine, ledgers=ledger or ())
         report = remove(dry_run=True)
         if not dry_run and (yes or not report.removed.total() or _is_wanted(report, as_json)):
             report = remove()
         record = {"store": opened.root, **vars(report), "removed": {k: n for k, n in report.removed.items() if n}}
     failures = [StillReadable(report.remaining)] if report.remaining else []
-    finish(record, as_json, lambda: _show(report), failures)
+    return Result(record, lambda: _show(report), failures)
 
 
 def _is_wanted(report: ForgetReport, as_json: bool) -> bool:

@@ -1,9 +1,10 @@
 """What a store holds, as a person asks for it: by name, by the start of an id, by model; counted in one pass.
 
-Loads no model.
-
-Not guaranteed: that a model of the right digest has the settings that a block was made with; only the
+Loads no model. Not guaranteed: that a model of the right digest has the settings that a block was made with; only the
 engine's whole fingerprint says that, and it takes a loaded model.
+
+Also what a command's deposits have made go for the store's budget. It is a failure if something that the command itself
+has stored is gone at its end: a success would be untrue.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentkv.errors import CorruptBlock, MissingSegment, StoreError, UnknownBlock, UsageError
-from agentkv.records import Fingerprint
+from agentkv.cli.engines import expected, is_of_model, model_digest, model_of
+from agentkv.cli.output import say
+from agentkv.errors import CorruptBlock, MissingSegment, OverBudget, StoreError, UnknownBlock, UsageError
 
 if TYPE_CHECKING:
-    from agentkv.records import Manifest, NamedBlock
+    from agentkv.records import Fingerprint, Manifest, NamedBlock
     from agentkv.store.catalog import BlockStore
     from agentkv.store.format import Summary
     from agentkv.store.uses import Use
@@ -69,9 +71,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Survey:
-    """Every block of a store, by id. ``usage`` covers the sound ones, ``manifests`` is the bytes of their manifests.
+    """Every block of a store, by id. ``usage`` covers the valid ones, ``manifests`` is the bytes of their manifests.
 
-    ``unneeded``: bytes by digest of segments that no sound block needs; a deposit under way has some for a moment.
+    ``unneeded``: bytes by digest of segments that no valid block needs; a deposit under way has some for a moment.
     """
 
     blocks: dict[str, Facts]
@@ -81,7 +83,7 @@ class Survey:
 
 
 def survey(store: BlockStore) -> Survey:
-    """Look at every block's manifest once and at no segment's content; a damaged block is a fact, not an error.
+    """Look at every block's manifest once and at no segment's content; a corrupt block is a fact, not an error.
 
     Raises StoreReadError if the folder of segments cannot be read.
     """
@@ -105,10 +107,11 @@ def survey(store: BlockStore) -> Survey:
 
 
 def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[str, int]) -> Facts:
+    from agentkv.records import Fingerprint
     from agentkv.store.findings import refusal_of
 
     known: Any = {
-        "model": _model_of(summary.content, store),
+        "model": model_of(summary.content, store),
         "tokens": summary.n_tokens,
         "exactness": summary.exactness,
     }
@@ -130,36 +133,6 @@ def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[st
         inherited = parent.segments if parent else {}
     own = sum(sizes[digest] for digest in summary.segments if digest not in inherited)
     return Facts(**known, own_bytes=own, shared_bytes=sum(sizes[digest] for digest in summary.segments) - own)
-
-
-def model_name(fingerprint: Fingerprint, store: BlockStore | None = None) -> str:
-    """The name of the model that a fingerprint holds: the catalogue's, the store's, else the start of its digest."""
-    return _model_of(fingerprint.content, store)
-
-
-def _model_of(content: Mapping[str, object], store: BlockStore | None) -> str:
-    digest = str(content.get("model_sha256", ""))
-    found = model_of_digest(digest, store)
-    return "fake" if content.get("engine") == "fake" and found == digest[:12] else found
-
-
-def model_of_digest(digest: str, store: BlockStore | None = None) -> str:
-    """The name of the model of that SHA-256: the catalogue's, the store's, else the digest's start."""
-    from agentkv.blocks.mismatch import model_name
-
-    return model_name(store, digest)
-
-
-def model_digest(model: str) -> str:
-    """SHA-256 of the model that ``model`` names; nothing is fetched or loaded. Raises ModelError's."""
-    from agentkv.engine.opening import model_sha256
-
-    return model_sha256(model)
-
-
-def is_of_model(manifest: Manifest, digest: str) -> bool:
-    """Whether a block was made with the model of that digest."""
-    return manifest.fingerprint.content.get("model_sha256") == digest
 
 
 def find(store: BlockStore, key: str, model: str | None = None) -> str:
@@ -195,14 +168,13 @@ def _of_model(store: BlockStore, names: list[NamedBlock], digest: str) -> list[N
 
 def _of_engine(store: BlockStore, names: list[NamedBlock], model: str) -> list[NamedBlock]:
     """Those of the engine that the model is opened as; all where none is."""
-    from agentkv.cli.differing import expected
 
     meant = expected(store, model)
     return [named for named in names if not meant.of_block(named.block_id)] or names
 
 
 def names_by_block(store: BlockStore) -> dict[str, str]:
-    """Block id -> the names that point at it, joined; a damaged name file is left out."""
+    """Block id -> the names that point at it, joined; a corrupt name file is left out."""
     found: dict[str, str] = {}
     for named in store.names(on_error=lambda _: None):
         there = found.get(named.block_id)
@@ -233,6 +205,11 @@ def iso(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def since(time_text: str | None) -> str:
+    """A time of :func:`iso` for people."""
+    return ago(datetime.fromisoformat(time_text).timestamp() if time_text else None)
+
+
 def ago(seconds: float | None) -> str:
     """A time for people: ``3 min ago``, ``never``."""
     if seconds is None:
@@ -242,3 +219,25 @@ def ago(seconds: float | None) -> str:
         if passed >= length:
             return f"{int(passed // length)} {unit} ago"
     return "just now"
+
+
+# --- what went for the store's budget -------------------------------------------------------------
+
+
+def evicted(store: BlockStore) -> list[dict[str, Any]]:
+    """The named blocks that went since the store was opened."""
+    return [{"block_id": victim.block_id, "names": list(victim.names)} for victim in store.evicted if victim.names]
+
+
+def gone(store: BlockStore, names: Iterable[str]) -> list[OverBudget]:
+    """One error for each of ``names``, stored by this command, that is no longer there."""
+    there = {entry.name for entry in store.names(on_error=lambda _: None)}
+    sizes = {name: victim.bytes for victim in store.evicted for name in victim.names}
+    return [OverBudget(sizes.get(name, 0), store.budget or 0, 0, name) for name in names if name not in there]
+
+
+def say_evicted(record: Sequence[dict[str, Any]]) -> None:
+    """The line on the screen, if anything went."""
+    names = sorted({name for item in record for name in item["names"]})
+    if names:
+        say(f"evicted to stay within the budget: {', '.join(names)}")

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from agentkv import models
+from agentkv.cli.command import Json
 from agentkv.cli.output import print_json
 from agentkv.cli.progress import bytes_bar, megabytes, pull_notice
 
 app = typer.Typer(help="The model files: what there is, fetch one, check one.", no_args_is_help=True)
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `agentkv models list` shows.")]
 NameOrPath = Annotated[str, typer.Argument(metavar="NAME|PATH", help="A catalogue name or a .gguf file.")]
 

@@ -39,6 +39,12 @@ _ROUTER_WINDOW = 2048
 _ENGINE = "Engine: an option wins over the environment, that over `agentkv settings`"
 
 
+MODEL_HELP = "A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE."
+MAX_NEW_HELP = "Most tokens of an answer."
+SEED_HELP = "Seed of what is drawn: tokens, samples, made-up candidates."
+LEDGER_HELP = "The folder of an evidence ledger."
+
+
 # --- single options -------------------------------------------------------------------------------
 
 
@@ -49,7 +55,7 @@ def _model(default: str | None) -> Any:
         metavar="NAME|PATH",
         envvar="AGENTKV_MODEL",
         show_default=default or True,
-        help="A name of `agentkv models list`, a .gguf file or hf:OWNER/REPO/FILE.",
+        help=MODEL_HELP,
     )
 
 
@@ -58,7 +64,7 @@ BenchModel = Annotated[str, _model(None)]
 ModelFilter = Annotated[str | None, _model("any; it is not loaded")]
 MaxNew = Annotated[
     int | None,
-    typer.Option("--max-new", metavar="N", min=1, show_default="512, or what fits", help="Most tokens of an answer."),
+    typer.Option("--max-new", metavar="N", min=1, show_default="512, or what fits", help=MAX_NEW_HELP),
 ]
 Store = Annotated[
     Path | None,
@@ -149,14 +155,30 @@ Strict = Annotated[
         "--strict", help="Fail, instead of warning, where skills are left out since another engine has deposited them."
     ),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Do not ask; without a terminal nothing is removed or begun unless you say so.")
-]
+YES_HELP = "Do not ask; without a terminal nothing is removed, or takes long, unless you say so."
+Yes = Annotated[bool, typer.Option("--yes", help=YES_HELP)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would do, and change nothing.")]
 Ledger = Annotated[
-    Path | None, typer.Option("--ledger", metavar="DIR", envvar="AGENTKV_LEDGER", help="Record the run in this ledger.")
+    Path | None,
+    typer.Option("--ledger", metavar="DIR", envvar="AGENTKV_LEDGER", show_default="not recorded", help=LEDGER_HELP),
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the result to this file.")]
+LedgerFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        metavar="DIR",
+        envvar="AGENTKV_LEDGER",
+        show_default="agentkv/ledger in the user's data folder",
+        help=LEDGER_HELP,
+    ),
+]
+AllowInexact = Annotated[
+    bool, typer.Option("--allow-inexact", help="Store a block that failed its proof, as `inexact`.")
+]
+Prove = Annotated[
+    bool, typer.Option("--prove", help="Repeat each block's 32-step proof with the model; quick, finds corruption.")
+]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the whole result as JSON.")]
 Skills = Annotated[
     Path | None,
     typer.Option(
@@ -337,29 +359,30 @@ def open_memory(
     *,
     create: bool = False,
     embedder: str | None = None,
-    router_model: str | None = None,
+    router: RouterOptions | None = None,
     strict: bool = False,
 ) -> Iterator[AgentMemory]:
     """The memory of a command. The store comes first: a wrong path should not cost a download.
 
-    ``embedder`` and ``router_model``: as given, else $AGENTKV_EMBEDDER and $AGENTKV_ROUTER_MODEL, so that the router of
-    one command is that of all.
+    ``router``, or ``embedder`` where a command has no other option of it: as given, else $AGENTKV_EMBEDDER and
+    $AGENTKV_ROUTER_MODEL, so that the router of one command is that of all.
     """
     from agentkv.memory.memory import AgentMemory
 
     folder = store.store if isinstance(store, StoreOptions) else store
-    embeds = embedder or os.environ.get("AGENTKV_EMBEDDER") or None
+    router = router or RouterOptions(embedder)
+    embeds = router.embedder or os.environ.get("AGENTKV_EMBEDDER") or None
     with open_store(folder, create=create) as opened, contextlib.ExitStack() as held:
         engine = _open_engine(model, settings)
         held.callback(engine.close)
         if embeds is not None:
             fetch_model(embeds)
-        small = router_model or os.environ.get("AGENTKV_ROUTER_MODEL") or None
-        router = None
+        small = router.router_model or os.environ.get("AGENTKV_ROUTER_MODEL") or None
+        routes: Engine | None = None
         if small is not None and small != model:
-            router = _open_engine(small, engine_settings(_ROUTER_WINDOW, settings.threads, "f16", False, 0))
-            held.callback(router.close)
-        with AgentMemory(opened, engine, embedder=_embedder(embeds), router_model=router, strict=strict) as memory:
+            routes = _open_engine(small, engine_settings(_ROUTER_WINDOW, settings.threads, "f16", False, 0))
+            held.callback(routes.close)
+        with AgentMemory(opened, engine, embedder=_embedder(embeds), router_model=routes, strict=strict) as memory:
             yield memory
 
 

@@ -1,7 +1,11 @@
-"""What goes to the terminal: JSON, tables, numbers, and the end of a command. Knows no model and no store.
+"""What goes to the terminal: JSON, tables, numbers, questions before something goes, and the end of a command.
 
-Results go to stdout, what is said about their making to stderr. Without a terminal there is no colour, and
-no table is cut for the sake of a width that nobody set.
+Results go to stdout, what is said about their making to stderr. Without a terminal there is no colour, and no table is
+cut for the sake of a width that nobody set.
+
+One rule for every command that removes: what was named, and can be had again, goes at once. Asked for is what goes by a
+rule (a budget, ``--recursive``, ``--all``, a folder) and what exists nowhere else: on a terminal by a question, after
+what would go was shown; elsewhere it takes ``--yes``.
 """
 
 from __future__ import annotations
@@ -17,11 +21,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 import orjson
 import typer
 
-from agentkv.errors import AgentKVError
+from agentkv.errors import AgentKVError, NotConfirmed
 from agentkv.notices import AgentKVWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 _PIPED_WIDTH = 200
 
@@ -189,7 +194,7 @@ def print_json(value: object, *, indent: bool = True) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` in JSON's own types; a file name that is no UTF-8 does not end the command."""
+    """``value`` in JSON's own types; a file name that is not UTF-8 does not end the command."""
     match value:
         case dict():
             return {str(_plain(key)): _plain(item) for key, item in value.items()}
@@ -211,6 +216,11 @@ def error_record(error: AgentKVError) -> dict[str, Any]:
     """What a script needs to know of an error: type, message, exit code and the error's own attributes."""
     known = {"type": type(error).__name__, "message": error.message, "exit_code": error.exit_code}
     return known | {key: value for key, value in vars(error).items() if key not in known}
+
+
+def picked(thing: object, *names: str) -> dict[str, Any]:
+    """These attributes of a thing, for a script."""
+    return {name: getattr(thing, name) for name in names}
 
 
 def finish(
@@ -255,3 +265,26 @@ def duration(ms: float) -> str:
 def count(number: int, noun: str) -> str:
     """``1 block``, ``2 blocks``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+# --- asking before something goes -----------------------------------------------------------------
+
+
+def is_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(what: str, *, yes: bool, as_json: bool, show: Callable[[], None] = lambda: None) -> None:
+    """Return if ``what`` may be removed; ``show`` prints it in full. Raises NotConfirmed."""
+    if yes:
+        return
+    if as_json or not is_terminal():
+        raise NotConfirmed(what, asked=False)
+    show()
+    try:
+        agreed = typer.confirm(printable(f"Remove {what}?"), default=False, err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise NotConfirmed(what, asked=True)

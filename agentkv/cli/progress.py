@@ -1,8 +1,11 @@
-"""Progress on stderr: bars on a terminal, silence elsewhere. Knows numbers and labels, no model."""
+"""Progress on stderr: bars on a terminal, silence elsewhere; and Ctrl-C that takes effect within a token."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,11 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from agentkv.cli.output import console, count, one_line
+from agentkv.errors import Cancelled
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
+    from agentkv.engine.base import Cancellation
     from agentkv.models import ModelEntry, Progress
+
 
 T = TypeVar("T")
 
@@ -62,8 +68,8 @@ def bytes_bar(title: str) -> Iterator[Progress | None]:
         yield report
 
 
-class Reading:
-    """Tokens read so far, seen through an engine's counter that grows while a native call runs."""
+class PrefillProgress:
+    """Tokens prefilled so far, seen through an engine's counter that grows while a native call runs."""
 
     def __init__(self, total: int, counter: Callable[[], int]) -> None:
         self.total, self._counter = total, counter
@@ -79,7 +85,7 @@ class Reading:
 
     @property
     def completed(self) -> int:
-        """Tokens done of ``total``; proofs and router cards are read too, so an item is capped at its own."""
+        """Tokens done of ``total``; proofs and router cards count too, so an item is capped at its own."""
         return self._done + min(self._item, self._counter() - self._item_start)
 
     @property
@@ -89,11 +95,11 @@ class Reading:
 
 
 @contextlib.contextmanager
-def reading_bar(total: int, counter: Callable[[], int]) -> Iterator[Reading]:
+def prefill_bar(total: int, counter: Callable[[], int]) -> Iterator[PrefillProgress]:
     """A bar over ``total`` tokens, redrawn from ``counter`` ten times a second by a thread of its own."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    state, screen = Reading(total, counter), console(stderr=True)
+    state, screen = PrefillProgress(total, counter), console(stderr=True)
 
     class Bar(Progress):
         def get_renderables(self) -> Iterable[Any]:
@@ -102,7 +108,7 @@ def reading_bar(total: int, counter: Callable[[], int]) -> Iterator[Reading]:
                 self.update(task, completed=state.completed, description=state.label, amount=amount)
             yield from super().get_renderables()
 
-    label = TextColumn("reading {task.description}", markup=False)
+    label = TextColumn("prefill {task.description}", markup=False)
     columns = (label, BarColumn(20), TextColumn("{task.fields[amount]}"), TimeRemainingColumn(compact=True))
     with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         bar.add_task("", total=max(total, 1), amount="")
@@ -153,3 +159,42 @@ def status(text: str) -> Iterator[None]:
         return
     with screen.status(text):
         yield
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def cancelled_by_ctrl_c() -> Iterator[Cancellation]:
+    """A cancellation that Ctrl-C sets; what it ends, ends as KeyboardInterrupt. Main thread only, elsewhere inert.
+
+    Python runs a signal handler only between its own instructions, so a batch of 512 tokens on a large model would go
+    on for seconds. The interpreter writes the signal's number to a wake-up socket at once, though; a thread that waits
+    there sets the flag that native code looks at.
+    """
+    from agentkv.engine.base import Cancellation
+
+    cancellation = Cancellation()
+    if threading.current_thread() is not threading.main_thread():
+        yield cancellation
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while numbers := reader.recv(16):
+            if signal.SIGINT in numbers:
+                cancellation.cancel()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield cancellation
+    except Cancelled:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.set_wakeup_fd(before)
+        writer.close()
+        thread.join()
+        reader.close()

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentkv.cli import options
-from agentkv.cli.differing import tell_of_others
-from agentkv.cli.output import finish, say, table
+from agentkv.cli.command import Result
+from agentkv.cli.engines import warn_of_others
+from agentkv.cli.options import StoreOptions
+from agentkv.cli.output import Column, say, show_rows
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _DEFAULTS = {
 
 
 def settings(
+    *,
     values: Annotated[
         list[str] | None,
         typer.Argument(
@@ -37,11 +39,10 @@ def settings(
         ),
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Say nothing of this one any more; may be given again.")
+        list[str] | None, typer.Option(metavar="NAME", help="Take this setting away; may be given again.")
     ] = None,
-    store: options.Store = None,
-    as_json: options.Json = False,
-) -> None:
+    store: StoreOptions,
+) -> Result:
     """Show with which engine this store is opened, and set it once instead of by options.
 
     An option wins over the environment (AGENTKV_MODEL, AGENTKV_KV_TYPE …), that over the store's settings, these over
@@ -53,15 +54,15 @@ def settings(
     changes: dict[str, Any] = dict(_pair(value) for value in values or ())
     changes |= dict.fromkeys(_name(name) for name in unset or ())
     if changes:
-        with options.open_store(store, create=True) as opened:
+        with store.open(create=True) as opened:
             choice = EngineChoice.model_validate({**opened.engine_choice.model_dump(), **changes})
             # What does not go together, or is not here, is refused now, not at the next command.
             require_usable(*choose(choice.model_dump(), EngineChoice()))
             opened.set_engine_choice(choice)
-    rows = _rows(options.stored_choice(store))
-    record = {"store": options.store_path(store), "engine": {row["name"]: row for row in rows}}
-    finish(record, as_json, lambda: _show(store, rows))
-    tell_of_others(store)
+    rows = _rows(store.engine_choice())
+    record = {"store": store.path, "engine": {row["name"]: row for row in rows}}
+    warn_of_others(store)
+    return Result(record, lambda: _show(store, rows))
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -92,24 +93,28 @@ def _rows(stored: EngineChoice) -> list[dict[str, Any]]:
     from agentkv.engine.opening import VARIABLES, from_environment
     from agentkv.models.catalogue import DEFAULT
 
-    said, rows = from_environment(), []
+    environment, rows = from_environment(), []
     for name, value in stored.model_dump().items():
-        by = f"${VARIABLES[name]}" if name in said else "the store" if value is not None else "default"
-        now = said.get(name, value)
+        by = f"${VARIABLES[name]}" if name in environment else "the store" if value is not None else "default"
+        now = environment.get(name, value)
         rows.append(
             {"name": name, "value": now, "by": by, "stored": value, "default": {"model": DEFAULT, **_DEFAULTS}[name]}
         )
     return rows
 
 
-def _show(store: Path | None, rows: list[dict[str, Any]]) -> None:
-    say(f"{options.store_path(store)} is opened with")
-    cells = [
-        (row["name"].replace("_", "-"), row["default"] if row["value"] is None else _shown(row["value"]), row["by"])
-        for row in rows
-    ]
-    table(("setting", "value", "said by"), cells, wraps=("value",))
+def _show(store: StoreOptions, rows: list[dict[str, Any]]) -> None:
+    say(f"{store.path} is opened with")
+    show_rows(_COLUMNS, rows)
 
 
-def _shown(value: Any) -> str:
+def _value(row: dict[str, Any]) -> str:
+    value = row["default"] if row["value"] is None else row["value"]
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+_COLUMNS = (
+    Column("setting", lambda row: row["name"].replace("_", "-")),
+    Column("value", _value, wraps=True),
+    Column("set by", "by"),
+)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.command import App
-from agentkv.cli.confirm import confirm
-from agentkv.cli.output import count, finish, one_line, say, table
+from agentkv.cli.command import App, Result
+from agentkv.cli.options import StoreOptions
+from agentkv.cli.output import Column, confirm, count, number, one_line, say, show_rows
 
 if TYPE_CHECKING:
     from agentkv.memory.threads import Transcript
@@ -24,14 +24,14 @@ app = App(help="Conversations that are kept in the store.", no_args_is_help=True
 
 
 @app.command("list")
-def list_(store: options.Store = None, as_json: options.Json = False) -> None:
+def list_(*, store: StoreOptions) -> Result:
     """The store's conversations."""
     from agentkv.errors import CorruptThread
     from agentkv.memory import threads
 
     rows: list[dict[str, Any]] = []
     failures: list[Any] = []
-    with options.open_store(store) as opened:
+    with store.open() as opened:
         for name in threads.names(opened):
             try:
                 turns = threads.Transcript(opened, name).turns
@@ -40,71 +40,71 @@ def list_(store: options.Store = None, as_json: options.Json = False) -> None:
                 continue
             rows.append({"thread": name, "turns": len(turns), **_state(opened, turns)})
         record = {"store": opened.root, "threads": rows}
-    finish(record, as_json, lambda: _show_list(rows), failures)
+    return Result(record, lambda: _show_list(rows), failures)
 
 
 @app.command()
 def show(
+    *,
     thread: Name,
     history: Annotated[
         bool, typer.Option("--history", help="Every turn ever kept, with its number, what was rewound too.")
     ] = False,
-    store: options.Store = None,
-    as_json: options.Json = False,
-) -> None:
+    store: StoreOptions,
+) -> Result:
     """What was said in a conversation, and which of its states are there."""
-    with options.open_store(store) as opened:
+    with store.open() as opened:
         kept = _opened(opened, thread)
         turns = [entry for entry in kept.history if entry.question is not None] if history else list(kept.turns)
         rows = [{**entry.model_dump(mode="json"), "kept": _is_kept(opened, entry)} for entry in turns]
         record = {"store": opened.root, "thread": thread, "turns": rows}
-    finish(record, as_json, lambda: _show_turns(rows, history))
+    return Result(record, lambda: _show_turns(rows, history))
 
 
 @app.command()
 def fork(
+    *,
     thread: Name,
     new: Annotated[str, typer.Argument(metavar="NEW", help="The new thread's name.")],
     at: Annotated[int | None, typer.Option(metavar="TURN", min=0, help="Its last turn; default: the newest.")] = None,
-    store: options.Store = None,
-    as_json: options.Json = False,
-) -> None:
+    store: StoreOptions,
+) -> Result:
     """A new conversation that begins as this one; this one stays as it is."""
-    with options.open_store(store) as opened:
+    with store.open() as opened:
         turns = len(_opened(opened, thread).fork(new, at=at).turns)
         record = {"store": opened.root, "thread": new, "of": thread, "turns": turns}
-    finish(record, as_json, lambda: say(f"{new}: {count(turns, 'turn')} of {thread}"))
+    return Result(record, lambda: say(f"{new}: {count(turns, 'turn')} of {thread}"))
 
 
 @app.command()
 def rewind(
+    *,
     thread: Name,
     to: Annotated[int, typer.Option(metavar="TURN", min=0, help="The turn to go on from; 0: the beginning.")],
-    store: options.Store = None,
-    as_json: options.Json = False,
-) -> None:
+    store: StoreOptions,
+) -> Result:
     """Go back to an earlier turn; what came after it stays, see `show --history`."""
-    with options.open_store(store) as opened:
+    with store.open() as opened:
         kept = _opened(opened, thread)
         before = len(kept.turns)
         kept.rewind(to)
         record = {"store": opened.root, "thread": thread, "turns": to, "rewound": before - to}
-    finish(record, as_json, lambda: say(f"{thread} goes on from turn {to}; {count(before - to, 'turn')} rewound"))
+    return Result(record, lambda: say(f"{thread} goes on from turn {to}; {count(before - to, 'turn')} rewound"))
 
 
 @app.command()
-def rm(thread: Name, yes: options.Yes = False, store: options.Store = None, as_json: options.Json = False) -> None:
+def rm(*, thread: Name, yes: options.Yes = False, as_json: bool, store: StoreOptions) -> Result:
     """Delete a conversation, with the states that no other one needs; it exists nowhere else, so you are asked."""
     from agentkv.memory import threads
     from agentkv.memory.threadlog import ThreadLog
 
-    with options.open_store(store) as opened:
+    with store.open() as opened:
         threads.require(opened, thread)
         turns = len(ThreadLog(opened.files, thread).numbers())
         confirm(f"the conversation {thread!r} (its log has {turns:,} turns and moves)", yes=yes, as_json=as_json)
         blocks = threads.remove(opened, thread)
         record = {"store": opened.root, "thread": thread, "blocks": blocks}
-    finish(record, as_json, lambda: say(f"{thread} removed, with {count(blocks, 'block')}"))
+    return Result(record, lambda: say(f"{thread} removed, with {count(blocks, 'block')}"))
 
 
 def _opened(store: BlockStore, thread: str) -> Transcript:
@@ -136,17 +136,22 @@ def _show_list(rows: list[dict[str, Any]]) -> None:
     if not rows:
         say("no conversations; `agentkv chat` begins one")
         return
-    cells = [
-        (row["thread"], str(row["turns"]), str(row["kept"]), row["skill"] or "", one_line(row["last"] or "", _SHOWN))
-        for row in rows
-    ]
-    table(("thread", "turns", "states", "skill", "last question"), cells, right=("turns", "states"), wraps=("thread",))
+    show_rows(_COLUMNS, rows)
+
+
+_COLUMNS = (
+    Column("thread", "thread", wraps=True),
+    number("turns"),
+    number("states", "kept"),
+    Column("skill", "skill"),
+    Column("last question", lambda row: one_line(row["last"] or "", _SHOWN)),
+)
 
 
 def _show_turns(rows: list[dict[str, Any]], history: bool) -> None:
-    for number, row in enumerate(rows, 1):
-        behind = f", behind {row['skill']}" if row["skill"] else ""
-        at = f"entry {row['seq']}, after {row['after']}" if history else f"turn {number}"
-        say(f"[{at}{behind}, {'state kept' if row['kept'] else 'no state kept'}]", dim=True)
+    for turn, row in enumerate(rows, 1):
+        skill = f", on top of {row['skill']}" if row["skill"] else ""
+        at = f"entry {row['seq']}, after {row['after']}" if history else f"turn {turn}"
+        say(f"[{at}{skill}, {'state kept' if row['kept'] else 'no state kept'}]", dim=True)
         say(f"> {row['question']}")
         say(f"{row['answer']}\n")

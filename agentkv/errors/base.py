@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 if TYPE_CHECKING:
     from agentkv.records import Turn
@@ -20,6 +20,11 @@ class AgentKVError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    def worded(self, message: str) -> Self:
+        """This error, with a message that fits the place where it is reported."""
+        self.message, self.args = message, (message,)
+        return self
 
 
 class UsageError(AgentKVError):

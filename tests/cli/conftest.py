@@ -50,7 +50,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(store: Path) -> Run:
-    """Run a command in this process; what is no AgentKVError is raised here."""
+    """Run a command in this process; what is not an AgentKVError is raised here."""
 
     def invoke(*arguments: object) -> Any:
         return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
@@ -83,7 +83,7 @@ def manifest_files(store: Path) -> list[Path]:
 
 
 def damage(store: Path, block_id: str) -> None:
-    """Flip one bit in the middle of the last segment of a block, which is no other block's."""
+    """Flip one bit in the middle of the last segment of a block, which no other block has."""
     with BlockStore(store) as opened:
         manifest = opened.manifest(block_id)
         assert manifest is not None

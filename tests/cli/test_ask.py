@@ -31,15 +31,17 @@ def test_json_is_the_turn(filled: Run) -> None:
     assert turn.tokens.restored > turn.tokens.prefilled > 0
 
 
-def test_reread_is_the_same_computation(filled: Run) -> None:
+@pytest.mark.parametrize("option", ["--no-graft", "--reread"])
+def test_a_cold_prefill_is_the_same_computation(filled: Run, option: str) -> None:
     graft = record(filled("ask", QUESTION, "--skill", "fees", "--json"))
-    reread = record(filled("ask", QUESTION, "--skill", "fees", "--no-graft", "--json"))
-    assert reread["tokens"]["restored"] == 0
-    assert reread["tokens"]["prefilled"] == graft["tokens"]["restored"] + graft["tokens"]["prefilled"]
-    assert (reread["logits_sha256"], reread["text"]) == (graft["logits_sha256"], graft["text"])
+    cold = record(filled("ask", QUESTION, "--skill", "fees", option, "--json"))
+    assert cold["tokens"]["restored"] == 0
+    assert cold["tokens"]["prefilled"] == graft["tokens"]["restored"] + graft["tokens"]["prefilled"]
+    assert (cold["logits_sha256"], cold["text"]) == (graft["logits_sha256"], graft["text"])
+    assert option == "--no-graft" or option not in filled("ask", "--help").stdout
 
 
-def test_the_router_is_asked_unless_told_not_to(filled: Run) -> None:
+def test_the_router_is_asked_unless_the_skill_is_named_or_none_is_meant(filled: Run) -> None:
     routed = record(filled("ask", QUESTION, "--json"))["decision"]
     assert set(routed["scores"]) == {"fees", "release", "none of these"}
     none = record(filled("ask", QUESTION, "--no-skill", "--json"))["decision"]

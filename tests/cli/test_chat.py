@@ -52,7 +52,7 @@ def test_what_cannot_be_kept_is_said(filled: Run) -> None:
     result = chat("what is the restocking fee, once more\n")
     assert result.exit_code == 0
     assert FEE in result.stdout
-    assert "anew" in result.stderr
+    assert "takes a cold prefill of the conversation" in result.stderr
 
 
 def test_an_answer_that_was_cut_says_so(filled: Run) -> None:

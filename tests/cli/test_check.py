@@ -28,7 +28,7 @@ def test_sound(filled: Run, store: Path) -> None:
     for options in ([], ["--quick"], ["--repair"]):
         result = filled("check", *options)
         assert result.exit_code == 0
-        assert result.stdout.startswith("all sound (looked at 6 blocks and ")
+        assert result.stdout.startswith("all valid (looked at 6 blocks and ")
     found = record(filled("check", "--json"))
     assert (found["ok"], found["deep"], found["blocks"], found["findings"], found["repair"]) == (
         True,
@@ -46,7 +46,7 @@ def test_damage_is_named_and_changes_nothing(filled: Run, store: Path, options: 
     before = everything(store)
     result = filled("check", *options)
     assert result.exit_code == 47
-    assert result.stdout.splitlines()[1].startswith("DAMAGED")
+    assert result.stdout.splitlines()[1].startswith("CORRUPT")
     assert "lost with it: fees" in result.stdout
     assert "agentkv check --repair" in result.stderr
     found = filled("check", *options, "--json")

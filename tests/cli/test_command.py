@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from agentkv.cli import app
@@ -66,6 +69,51 @@ def test_columns_make_cells() -> None:
     shown, texts = cells((*columns, Column("loud", lambda row: row["name"].upper())), rows)
     assert [column.title for column in shown] == ["name", "tokens", "loud"]
     assert texts == [["a", "12,345", "A"], ["b", "", "B"]]
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, sub in getattr(command, "commands", {}).items():
+        if hasattr(sub, "commands"):
+            yield from commands(sub, (*path, name))
+        elif not sub.hidden:
+            yield " ".join((*path, name)), sub
+
+
+HOMONYMS = {
+    "--again": {"deposit", "replay run"},
+    "--budget": {"gc", "learn"},
+    "--folder": {"bench catalogue", "bench integrity", "bench restore"},
+    "--license": {"pack create", "pack show"},
+    "--model": {"bench architectures"},
+    "--out": {"evidence head", "replay plan"},
+    "--repair": {"check", "learn"},
+    "--sign": {"evidence head", "pack create"},
+    "--sizes": {"bench route"},
+    "--skills": {"bench portability", "bench size"},
+    "--strict": {"skills validate"},
+    "--tokens": {"show", "docs add"},
+}
+"""Options of these commands share a name by its everyday sense and no more; scripts use them, so they stay."""
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    found: dict[str, dict[tuple[Any, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path, command in commands(get_command(app)):
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                what = parameter.help, parameter.metavar, parameter.is_flag
+                for name in parameter.opts:
+                    if path not in HOMONYMS.get(name, set()):
+                        found[name][what].append(path)
+    assert {name: dict(uses) for name, uses in found.items() if len(uses) > 1} == {}
+    assert len(found) > 100
+
+
+def test_every_command_has_json_and_every_option_says_what_it_does() -> None:
+    for path, command in commands(get_command(app)):
+        options = {name: p for p in command.params if p.param_type_name == "option" for name in p.opts if not p.hidden}
+        assert "--json" in options, path
+        assert [name for name, option in options.items() if not option.help] == [], path
 
 
 def test_the_help_is_in_six_groups() -> None:

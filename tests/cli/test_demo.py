@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_an_error_of_the_second_process_is_this_one_s(run: Run, skills: Path) ->
 
 
 def test_a_second_process_that_dies(run: Run, skills: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     assert run("demo", "--skills", skills).exit_code == 1
 
 

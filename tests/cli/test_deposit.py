@@ -190,7 +190,7 @@ def test_what_a_budget_makes_go_is_told_and_is_no_success(run: Run, skills: Path
     gone = {name for item in record["evicted"] for name in item["names"]}
     listed = {block["name"] for block in orjson.loads(run("list", "--json").stdout)["blocks"]}
     assert listed
-    assert {note.stem for note in notes} - listed <= gone, "whatever is missing was told"
+    assert {note.stem for note in notes} - listed <= gone, "whatever is missing was named"
     screen = run("deposit", *notes)
     assert "evicted to stay within the budget: note-" in screen.stdout
     assert "was stored and went again" in screen.stderr

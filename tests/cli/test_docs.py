@@ -39,8 +39,8 @@ def test_add_shows_a_plan_then_works_then_has_nothing_to_do(run: Run, folder: Pa
     assert "passed over, of unknown kind" in first.stderr
     (folder / "scan.pdf").write_bytes(b"%PDF-1.4\nendobj\n")
     assert "passed over: scan.pdf (a PDF)" in run("docs", "add", folder, "--dry-run").stderr
-    assert "2 files in documents; 3 windows read" in first.stdout
-    assert first.stdout.splitlines()[-1].endswith("3 of 3 windows stored")
+    assert "2 files in documents; 3 chunks prefilled" in first.stdout
+    assert first.stdout.splitlines()[-1].endswith("3 of 3 chunks stored")
     again = record(run("docs", "add", folder, "--json"))
     assert (again["read"], again["unchanged"], again["new"], again["window"]) == (0, 2, [], 128)
     assert (again["stored"], again["windows"]) == (3, 3)
@@ -101,7 +101,7 @@ def test_ctrl_c_says_what_stays_and_the_same_command_goes_on(
     monkeypatch.setattr(Corpus, "carry_out", interrupted)
     result = run("docs", "add", folder, "--tokens", 128, "--overlap", 0)
     assert result.exit_code == 130
-    assert "1 of 3 windows were read and stay" in result.stderr
+    assert "1 of 3 chunks were prefilled and stay" in result.stderr
     monkeypatch.undo()
     monkeypatch.setenv("AGENTKV_MODEL", "fake")
     assert isinstance(Cancellation(), Cancellation)
@@ -160,8 +160,8 @@ def test_on_a_terminal_it_is_asked(run: Run, slow: Path, monkeypatch: pytest.Mon
         asked.append(text)
         return answer
 
-    monkeypatch.setattr("agentkv.cli.docs.add.typer.confirm", confirm)
-    monkeypatch.setattr("agentkv.cli.docs.add._is_terminal", lambda: True)
+    monkeypatch.setattr("agentkv.cli.docs_add.typer.confirm", confirm)
+    monkeypatch.setattr("agentkv.cli.docs_add.is_terminal", lambda: True)
     result = run("docs", "add", slow, "--tokens", 128, "--overlap", 0, "--eager")
     assert "Go on?" in asked[0]
     assert result.exit_code == (0 if answer else 84)
@@ -203,21 +203,21 @@ def test_asking_about_a_file_that_has_changed(added: Run, folder: Path, monkeypa
     assert "docs/guide.md has changed since it was added" in old.stderr.replace("\n", " ")
     assert "7 days" in old.stdout
     assert "quoted from the version that was added" in old.stdout
-    told = record(added("docs", "ask", question, "-k", 1, "--json"))
-    assert told["moved_on"] == ["docs/guide.md"]
-    assert (told["evidence"]["verified"], told["evidence"]["origin"]) == (False, "changed")
+    answered = record(added("docs", "ask", question, "-k", 1, "--json"))
+    assert answered["moved_on"] == ["docs/guide.md"]
+    assert (answered["evidence"]["verified"], answered["evidence"]["origin"]) == (False, "changed")
     asked: list[str] = []
 
     def confirm(text: str, **_: object) -> bool:
         asked.append(text)
         return True
 
-    monkeypatch.setattr("agentkv.cli.docs.ask.typer.confirm", confirm)
-    monkeypatch.setattr("agentkv.cli.docs.ask._is_terminal", lambda: True)
+    monkeypatch.setattr("agentkv.cli.docs_ask.typer.confirm", confirm)
+    monkeypatch.setattr("agentkv.cli.docs_ask.is_terminal", lambda: True)
     assert "7 days" in added("docs", "ask", question, "-k", 1, "--no-refresh").stdout
     assert asked == []
     new = added("docs", "ask", question, "-k", 1)
-    assert asked == ["Read docs/guide.md anew and ask again?"]
+    assert asked == ["docs/guide.md changed: add again and ask once more?"]
     assert "30 days" in new.stdout
     (folder / "guide.md").write_text(GUIDE.replace("7 days", "60 days"))
     flag = record(added("docs", "ask", question, "-k", 1, "--refresh", "--json"))
@@ -234,8 +234,8 @@ def test_find(added: Run) -> None:
     assert added("docs", "find", " ").exit_code == 2
     ranked = record(added("docs", "find", "returns open", "--rerank", 3, "--model", "fake", "--json"))["hits"]
     assert {hit["method"] for hit in ranked} == {"likelihood"}
-    fused = record(added("docs", "find", "returns open", "--embedder", "fake", "--json"))["hits"]
-    assert {hit["method"] for hit in fused} == {"bm25+embedding"}
+    ranked = record(added("docs", "find", "returns open", "--embedder", "fake", "--json"))["hits"]
+    assert {hit["method"] for hit in ranked} == {"bm25+embedding"}
 
 
 def test_ask(added: Run, folder: Path) -> None:
@@ -254,14 +254,14 @@ def test_ask(added: Run, folder: Path) -> None:
     assert len(both["attempts"]) == 1
     assert both["attempts"][0]["tokens"]["prefilled"] > 100
     how = ("How long are returns accepted?", "-k", 1, "--answer-from")
-    (behind,) = record(added("docs", "ask", *how, "window", "--json"))["attempts"]
-    assert behind["answer"] in (behind["draft"], None)
+    (whole,) = record(added("docs", "ask", *how, "window", "--json"))["attempts"]
+    assert whole["answer"] in (whole["draft"], None)
     assert "window" in added("docs", "ask", *how, "elsewhere").stderr
     cut = added("docs", "ask", *how, "window", "--max-new", 3)
     (short,) = record(added("docs", "ask", *how, "window", "--max-new", 3, "--json"))["attempts"]
     assert short["cut_at"] == (3 if short["answer"] else 0)
     assert ("… cut at 3 tokens (--max-new)" in cut.stderr) == bool(short["answer"])
-    assert behind["cut_at"] == 0
+    assert whole["cut_at"] == 0
     assert added("docs", "ask", "zzzz").stdout == "no window has any of these words: zzzz\n"
 
 
@@ -281,16 +281,16 @@ def test_reindex(added: Run, store: Path) -> None:
 
 def test_an_embedding_index(added: Run, folder: Path) -> None:
     made = added("docs", "reindex", "--embedder", "fake")
-    assert "3 windows indexed, 3 of them new to the embedding index, in" in made.stdout
+    assert "3 chunks indexed, 3 of them new to the embedding index, in" in made.stdout
     again = record(added("docs", "reindex", "--embedder", "fake", "--json"))
     assert (again["windows"], again["embedded"]) == (3, 0)
     assert list(record(added("docs", "status", "--json"))["embedding_indexes"].values()) == [3]
     (folder / "more.md").write_text("# More\n\nBicycles are mended on Fridays.\n")
     added("docs", "add", folder)
-    assert "3 of 4 windows; `agentkv docs reindex --embedder" in added("docs", "status").stdout.replace("\n", " ")
+    assert "3 of 4 chunks; `agentkv docs reindex --embedder" in added("docs", "status").stdout.replace("\n", " ")
     added("docs", "rm", str(folder / "more.md"))
     more = added("docs", "add", folder, "--embedder", "fake")
-    assert "; 4 of 4 windows stored; 1 window embedded" in more.stdout.replace("\n", " ")
+    assert "; 4 of 4 chunks stored; 1 chunk embedded" in more.stdout.replace("\n", " ")
     (first, *_) = record(added("docs", "find", "bicycle mending", "--embedder", "fake", "--json"))["hits"]
     assert first["path"] == "docs/more.md"
     assert record(added("docs", "add", folder, "--json"))["embedded"] is None
@@ -302,7 +302,7 @@ def test_rm(added: Run) -> None:
     one = record(added("docs", "rm", "docs/guide.md", "--json"))
     assert (one["files"], one["blocks"]) == (1, 2)
     assert one["freed_bytes"] > 0
-    assert "1 file and 1 stored window removed" in added("docs", "rm", "--all", "--yes").stdout
+    assert "1 file and 1 stored chunk removed" in added("docs", "rm", "--all", "--yes").stdout
     assert record(added("docs", "list", "--json"))["corpora"] == []
     assert "no documents yet" in added("docs", "list").stdout
 

@@ -129,10 +129,10 @@ def test_no_ledger_and_no_anchor(run: Run, tmp_path: Path) -> None:
         assert error_of(refused)["exit_code"] == 2
 
 
-def test_an_unfinished_line_is_told_and_is_no_damage(run: Run, tmp_path: Path) -> None:
+def test_an_unfinished_line_is_shown_and_is_no_damage(run: Run, tmp_path: Path) -> None:
     ledger = filled(tmp_path / "ledger")
     with (ledger.folder / FILE).open("ab") as file:
         file.write(b'{"body"')
-    told = run("evidence", "verify", "--ledger", ledger.folder)
-    assert told.exit_code == 0
-    assert "an unfinished last line of 7 bytes" in told.stdout
+    shown = run("evidence", "verify", "--ledger", ledger.folder)
+    assert shown.exit_code == 0
+    assert "an unfinished last line of 7 bytes" in shown.stdout

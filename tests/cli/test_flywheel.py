@@ -34,7 +34,7 @@ def _strong() -> None:
 
 
 class Model:
-    """A scripted model behind the commands' model option. ``program``: what it writes when it is asked for one."""
+    """A scripted model for the commands' model option. ``program``: what it writes when it is asked for one."""
 
     def __init__(self) -> None:
         self.program: str | Callable[[], str] = "no idea"

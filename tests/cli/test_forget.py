@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,9 @@ class _Terminal:
 
 def _call(text: str) -> None:
     from agentkv.cli.forget import forget
+    from agentkv.cli.options import StoreOptions
 
-    how: dict[str, Any] = {"before": None, "thread": None, "user": None, "ledger": None, "model": None, "store": None}
-    import os
-
-    forget(text, **{**how, "store": Path(os.environ["AGENTKV_STORE"])}, yes=False, dry_run=False, as_json=False)
+    forget(text=text, store=StoreOptions(Path(os.environ["AGENTKV_STORE"])), as_json=False)
 
 
 def test_what_can_still_be_read_is_an_error_that_says_where(filled: Run, store: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from agentkv import BlockStore
-from agentkv.cli import app, confirm
-from agentkv.cli.gc import parse_size
+from agentkv.cli import app, output
+from agentkv.cli.care import parse_size
 from agentkv.errors import StoreReadError, UsageError
 from agentkv.store.budget import stored_bytes
 from tests.store.faults import refused
@@ -165,7 +165,7 @@ def test_what_would_be_evicted_is_asked_for(filled: Run, store: Path, monkeypatc
         assert "2 of them with a name" in error["message"]
         assert "--yes" in filled("gc", *size).stderr
     assert BlockStore(store).budget is None
-    monkeypatch.setattr(confirm, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
     for answer in ("n\n", "", "\n"):
         refused = CliRunner().invoke(app, ["gc", "--set-budget", "10kB"], input=answer)
         assert refused.exit_code == 56

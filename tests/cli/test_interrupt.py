@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from agentkv.cli.interrupt import cancelled_by_ctrl_c
+from agentkv.cli.progress import cancelled_by_ctrl_c
 from agentkv.errors import Cancelled
 
 

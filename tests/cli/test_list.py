@@ -136,7 +136,7 @@ def test_a_damaged_block_does_not_hide_the_others(filled: Run, store: Path) -> N
     file.write_bytes(b"damaged")
     result = filled("list")
     assert result.exit_code == 42
-    assert "DAMAGED" in result.stdout.splitlines()[1]
+    assert "CORRUPT" in result.stdout.splitlines()[1]
     assert "exact" in result.stdout.splitlines()[2]
     found = filled("list", "--json")
     assert error_of(found)["type"] == "CorruptBlock"
@@ -156,7 +156,7 @@ def test_a_block_that_could_not_be_restored_is_shown_until_a_deposit_mends_it(fi
         opened.refuse(opened.verify(named.block_id), "its layout is another")
     result = filled("list")
     assert result.exit_code == 42
-    assert "DAMAGED" in result.stdout
+    assert "CORRUPT" in result.stdout
     assert "its layout is another" in result.stderr
     assert filled("check").exit_code == 47
     assert filled("verify", "fees").exit_code == 42

@@ -276,8 +276,8 @@ def test_what_was_read_behind_a_revoked_keys_block_goes_with_it(filled: Run, tmp
     filled("pack", "create", tmp_path / "p", "--sign", tmp_path / "k.pem")
     filled("pack", "trust", "add", "me", key)
     there = other(tmp_path)
-    filled("pack", "import", tmp_path / "p", *there)  # its prefix is now what is deposited behind
-    (tmp_path / "own.txt").write_text("My own text stands behind a prefix that came with the pack.")
+    filled("pack", "import", tmp_path / "p", *there)  # its prefix is now what is deposited on top of
+    (tmp_path / "own.txt").write_text("My own text is on top of a prefix that came with the pack.")
     filled("deposit", tmp_path / "own.txt", "--name", "own", *there)
     gone = record(filled("pack", "trust", "rm", "me", "--with-blocks", "--json", *there))
     assert gone["names"] == ["fees", "own", "release"]
@@ -318,9 +318,9 @@ def test_a_key_store_that_cannot_be_read(filled: Run, pack: Path, tmp_path: Path
         for path, signer in ((pack, None), (signed, key)):
             result = filled("pack", command, path)
             assert (result.exit_code, result.stderr) == (0, "")
-            told = " ".join(result.stdout.split())
-            assert "whom you trust cannot be told: " in told
-            assert "trust.json" in told
+            text = " ".join(result.stdout.split())
+            assert "whom you trust is not known: " in text
+            assert "trust.json" in text
             found = record(filled("pack", command, path, "--json"))["signature"]
             assert (found["signed_by"], found["trusted"], found["trusted_as"]) == (signer, False, None)
             assert "trust.json" in found["trust_error"]

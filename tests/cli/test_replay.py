@@ -9,6 +9,7 @@ import pytest
 
 from agentkv.evidence import ledger as ledger_module
 from agentkv.evidence import machine, plan, replay
+from agentkv.evidence.code import source_code
 
 from .conftest import Run, error_of, record
 
@@ -29,13 +30,13 @@ DRAFT = {
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source tree as it is now, whoever edits it during the test."""
-    code = plan.source_code()
+    code = source_code()
     for module in (plan, replay, ledger_module):
         monkeypatch.setattr(module, "source_code", lambda: code)
 
 
 def draft(tmp_path: Path, **criterion: object) -> Path:
-    step = DRAFT["steps"][0] | {}  # type: ignore[operator,index]
+    step = DRAFT["steps"][0] | {}  # type: ignore[operator]
     step["criteria"] = [*step["criteria"], criterion] if criterion else step["criteria"]
     file = tmp_path / "draft.json"
     file.write_bytes(orjson.dumps(DRAFT | {"steps": [step]}))

@@ -1,4 +1,4 @@
-"""``agentkv settings``, the environment, options: what a forgotten one of them leaves out is said everywhere."""
+"""``agentkv settings``, the environment, options: what a forgotten one of them leaves out is shown everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentMemory, BlockStore
-from agentkv.cli.docs.common import name_of_model
+from agentkv.cli.docs import name_of_model
 from agentkv.records import EngineChoice
 
 from .conftest import Run, error_of, record
@@ -58,7 +58,7 @@ def test_an_option_wins_over_the_environment_and_that_over_the_store(
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "shown"),
     [
         (("kv-type",), "write it like kv-type=q8_0"),
         (("speed=9",), "there are model, window, kv-type"),
@@ -67,9 +67,9 @@ def test_an_option_wins_over_the_environment_and_that_over_the_store(
         (("--unset", "speed"), "there is no setting"),
     ],
 )
-def test_what_is_no_setting(filled: Run, store: Path, values: tuple[str, ...], said: str) -> None:
+def test_what_is_no_setting(filled: Run, store: Path, values: tuple[str, ...], shown: str) -> None:
     result = filled("settings", *values)
-    assert (result.exit_code, said in result.stderr) == (2, True)
+    assert (result.exit_code, shown in result.stderr) == (2, True)
     with BlockStore(store) as opened:
         assert opened.engine_choice == EngineChoice()
 
@@ -94,8 +94,8 @@ def test_every_path_that_answers_says_what_is_left_out(
         assert "agentkv deposit --again --store" in result.stderr
         assert error_of(filled(*command, *options, "--strict", "--json"))["exit_code"] == 55
     assert len(record(filled("ask", QUESTION, *options, "--json"))["notes"]) == 1
-    for command in (("docs", "ask", "fee?"), ("docs", "find", "fee?", "--rerank", 2)):
-        error = error_of(filled(*command, *options, "--json"))
+    for asked in (("docs", "ask", "fee?"), ("docs", "find", "fee?", "--rerank", "2")):
+        error = error_of(filled(*asked, *options, "--json"))
         assert error["exit_code"] == 81
         assert "It is there, but another engine has made it" in error["message"]
         assert "agentkv deposit --again" in error["message"]

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from agentkv import BlockStore
-from agentkv.cli.skills.watch import _tell as tell_event
+from agentkv.cli.skills_deposit import _tell as tell_event
 from agentkv.skills.report import SkillEvent
 
 from .conftest import FEES, Run, error_of, manual, record
@@ -330,9 +330,9 @@ def test_a_replaced_skill_is_told(run: Run, skills: Path, tmp_path: Path) -> Non
     shown = run("skills", "deposit", tmp_path / "other").stdout
     assert f"replaced (was {skills / 'fees'})" in " ".join(shown.split())
     assert shown.splitlines()[-1] == "1 skill: 1 replaced"
-    told = record(run("skills", "deposit", skills, "--json"))
-    assert (told["replaced"], told["unchanged"], told["found"]) == (["fees"], ["release"], 2)
-    assert told["events"][0]["was"] == str(tmp_path / "other" / "fees")
+    found = record(run("skills", "deposit", skills, "--json"))
+    assert (found["replaced"], found["unchanged"], found["found"]) == (["fees"], ["release"], 2)
+    assert found["events"][0]["was"] == str(tmp_path / "other" / "fees")
 
 
 def test_a_budget_that_is_too_small_fails(run: Run, skills: Path, store: Path) -> None:
@@ -343,19 +343,19 @@ def test_a_budget_that_is_too_small_fails(run: Run, skills: Path, store: Path) -
     for i in range(6):
         manual(skills, f"more-{i}", f"{i} word " * 40)
     result = run("skills", "deposit", skills, "--json")
-    error, told = error_of(result), record(result)
+    error, found = error_of(result), record(result)
     assert error["exit_code"] == 48
     there = {entry["name"] for entry in record(run("list", "--json"))["blocks"]}
     names = ["fees", *(f"more-{i}" for i in range(6)), "release"]
-    assert sorted(told["evicted"]) == [name for name in names if name not in there]
-    assert sorted(told["added"]) == [name for name in names if name in there and name != "fees"]
-    assert (told["found"], sorted(told["evicted_names"])) == (8, sorted(told["evicted"]))
-    assert (error["budget"], error["evicted"], error["needed"] > 0) == (used * 2, told["evicted"], True)
+    assert sorted(found["evicted"]) == [name for name in names if name not in there]
+    assert sorted(found["added"]) == [name for name in names if name in there and name != "fees"]
+    assert (found["found"], sorted(found["evicted_names"])) == (8, sorted(found["evicted"]))
+    assert (error["budget"], error["evicted"], error["needed"] > 0) == (used * 2, found["evicted"], True)
     assert "too small" in error["message"]
-    assert told["evicted"][0] in error["message"]
+    assert found["evicted"][0] in error["message"]
     again = run("skills", "deposit", skills)
     assert again.exit_code == 48
-    assert f"{len(told['evicted'])} evicted" in again.stdout.replace("\n", " ")
+    assert f"{len(found['evicted'])} evicted" in again.stdout.replace("\n", " ")
     assert "to keep to the store's budget: " in again.stdout
 
 
@@ -420,14 +420,14 @@ def test_test_leaves_what_is_stored_as_it_is(run: Run, skills: Path, store: Path
     before = held(store)
     result = run("skills", "test", skills, "--json")
     assert held(store) == before
-    told = record(result)
-    assert told["deposited"] == []
-    assert told["as_stored"] == {
+    found = record(result)
+    assert found["deposited"] == []
+    assert found["as_stored"] == {
         "fees": "and its file has changed since; `agentkv skills deposit` reads it",
         "long": "in 3 blocks; `agentkv skills deposit` would cut it otherwise",
     }
     assert "long: tested as it is stored, in 3 blocks" in result.stderr
-    assert {row["skill"]: row["answer"] for row in told["rows"]}["fees"].endswith("12%.")
+    assert {row["skill"]: row["answer"] for row in found["rows"]}["fees"].endswith("12%.")
     names = {entry["name"] for entry in record(run("list", "--json"))["blocks"]}
     assert names == {"fees", "release", "long/long", "long/part-2", "long/part-4"}
 
@@ -437,8 +437,8 @@ def test_test_leaves_what_is_stored_as_it_is(run: Run, skills: Path, store: Path
     assert record(result)["deposited"] == ["new", "release"]
     assert "read first: new, release" in result.stderr
     manual(tmp_path / "other", "fees", "Other.", '{"query": "q", "skill": null}\n')
-    told = record(run("skills", "test", tmp_path / "other", "--json"))
-    assert told["as_stored"] == {"fees": f"from {skills / 'fees'}"}
+    found = record(run("skills", "test", tmp_path / "other", "--json"))
+    assert found["as_stored"] == {"fees": f"from {skills / 'fees'}"}
 
 
 def test_test_without_questions(run: Run, tmp_path: Path) -> None:
@@ -450,24 +450,24 @@ def test_test_without_questions(run: Run, tmp_path: Path) -> None:
 
 
 def test_help_says_how_watch_writes_json(run: Run) -> None:
-    said = " ".join(run("skills", "watch", "--help").stdout.replace("│", " ").split())
-    assert "one JSON document a line, one an event" in said
-    assert "Print one JSON document on stdout" not in said
+    shown = " ".join(run("skills", "watch", "--help").stdout.replace("│", " ").split())
+    assert "one JSON document a line, one an event" in shown
+    assert "Print one JSON document on stdout" not in shown
 
 
 def test_what_watch_says_of_an_event(capsys: pytest.CaptureFixture[str]) -> None:
-    def said(event: SkillEvent) -> str:
+    def shown(event: SkillEvent) -> str:
         tell_event(event, False)
         return capsys.readouterr().out.strip().split("  ", 1)[1]
 
     home, other = Path("/s/fees"), Path("/t/fees")
     done = SkillEvent("mended", "fees", home, pieces=2, tokens=300, own_tokens=100, read=1400, seconds=2.04)
-    reading = "(1,400 tokens read in 2.0 s, cards and proofs included, 2 blocks)"
-    assert said(done) == f"mended  fees  {reading}"
-    assert said(replace(done, kind="replaced", was=other)) == f"replaced  fees  (was {other}) {reading}"
-    assert said(SkillEvent("mended", "fees", home)) == "mended  fees"
+    reading = "(1,400 tokens prefilled in 2.0 s, cards and proofs included, 2 blocks)"
+    assert shown(done) == f"mended  fees  {reading}"
+    assert shown(replace(done, kind="replaced", was=other)) == f"replaced  fees  (was {other}) {reading}"
+    assert shown(SkillEvent("mended", "fees", home)) == "mended  fees"
     reason = "to keep to the store's budget"
-    assert said(SkillEvent("evicted", "fees", None, reason=reason)) == f"evicted  fees  - {reason}"
+    assert shown(SkillEvent("evicted", "fees", None, reason=reason)) == f"evicted  fees  - {reason}"
     tell_event(SkillEvent("evicted", "fees", None, reason=reason), True)
     assert orjson.loads(capsys.readouterr().out)["path"] is None
 
@@ -479,8 +479,8 @@ def test_watch_tells_each_event_and_ends_cleanly(run: Run, skills: Path, store: 
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        said = [orjson.loads(process.stdout.readline()) for _ in range(2)]
-        assert [(event["kind"], event["name"]) for event in said] == [("added", "fees"), ("added", "release")]
+        shown = [orjson.loads(process.stdout.readline()) for _ in range(2)]
+        assert [(event["kind"], event["name"]) for event in shown] == [("added", "fees"), ("added", "release")]
         (skills / "fees" / "SKILL.md").write_text("---\nname: fees\ndescription: d\n---\nOther.")
         event = orjson.loads(process.stdout.readline())
         assert (event["kind"], event["name"], event["path"]) == ("changed", "fees", str(skills / "fees"))

@@ -197,15 +197,15 @@ def test_damage(filled: Run, store: Path) -> None:
     file.write_bytes(b"damaged")
     result = filled("stats")
     assert result.exit_code == 42
-    assert "1 DAMAGED" in result.stdout
+    assert "1 CORRUPT" in result.stdout
     assert "not known while something is damaged" in result.stdout
 
 
 def test_the_quarantine(filled: Run, store: Path) -> None:
     damage(store, record(filled("show", "fees", "--json"))["block_id"])
     done = record(filled("check", "--repair", "--json"))["repair"]
-    aside = {"files": len(done["moved"]), "bytes": done["bytes"]}
-    assert record(filled("stats", "--json"))["quarantine"] == aside
+    moved = {"files": len(done["moved"]), "bytes": done["bytes"]}
+    assert record(filled("stats", "--json"))["quarantine"] == moved
     assert "agentkv gc --quarantine" in filled("stats").stdout
 
 

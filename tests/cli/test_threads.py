@@ -37,7 +37,7 @@ def test_list_and_show(talked: Run) -> None:
     assert [turn["question"] for turn in shown][:2] == ["what is the restocking fee", "and a faulty reader"]
     assert "12%" in shown[0]["answer"]
     text = talked("threads", "show", "ann").stdout
-    assert "turn 2, behind fees, state kept" in text
+    assert "turn 2, on top of fees, state kept" in text
     assert "ann" in talked("threads", "list").stdout
 
 

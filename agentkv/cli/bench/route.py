@@ -9,7 +9,7 @@ import typer
 from agentkv.cli import options
 from agentkv.cli.bench import common
 from agentkv.cli.output import duration, say, table
-from agentkv.cli.route.evaluate import show_trade_off
+from agentkv.cli.route import show_trade_off
 
 
 def route(

@@ -12,13 +12,12 @@ import typer
 
 from agentkv.cli import options
 from agentkv.cli.bench import common
-from agentkv.cli.interrupt import cancelled_by_ctrl_c
 from agentkv.cli.output import console, one_line, say, size, table, tell
-from agentkv.cli.progress import reading_bar
+from agentkv.cli.progress import cancelled_by_ctrl_c, prefill_bar
 from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentkv.cli.progress import Reading
+    from agentkv.cli.progress import PrefillProgress
     from agentkv.documents.records import DocumentRecord, WindowRecord
     from agentkv.engine.base import Cancellation
     from tests.benchmarks.documents.widen import Plan, Watch
@@ -101,11 +100,11 @@ def watching(cancellation: Cancellation) -> Iterator[Watch]:
         tell(line, dim=True)
 
     with contextlib.ExitStack() as held:
-        bars: list[Reading] = []
+        bars: list[PrefillProgress] = []
 
         def on_begin(windows: int, tokens: int, counter: Callable[[], int]) -> None:
             tell(f"{windows:,} windows are not stored; {tokens:,} tokens to read")
-            bars.append(held.enter_context(reading_bar(tokens, counter)))
+            bars.append(held.enter_context(prefill_bar(tokens, counter)))
 
         def on_window(document: DocumentRecord, window: WindowRecord) -> None:
             bars[0].begin(document.path, window.n_tokens)
