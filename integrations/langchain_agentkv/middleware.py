@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 class SkillMemoryState(AgentState[Any]):
     """An agent's state with the last decision.
 
-    ``agentkv_decision``: the :class:`~agentkv.records.Decision` as a dict, with ``question``: the message that it is about;
+    ``agentkv_decision``: the :class:`~agentkv.records.Decision` as a dict, with ``question``: the message asked about;
     ``how``: ``graft``, ``text`` or ``none``; ``source``: the label of the skill's folder, or None.
     """
 
