@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentkv import AgentMemory
-from agentkv.bench import exactness
+from agentkv.bench.exactness import Exactness
 from agentkv.engine.base import Engine
 from agentkv.errors import GuaranteeViolated, IncompatibleFingerprint
 from agentkv.models import resolve
@@ -25,8 +25,8 @@ TEXTS = [(REPOSITORY / "skills" / name / "SKILL.md").read_text() for name in ("r
 
 
 def test_grafts_in_a_new_process_are_exact_and_the_control_can_fail() -> None:
-    result = exactness.run("gemma-3-270m", TEXTS, lengths=[1, 257, 1024], samples=4)
-    exactness.check(result)
+    result = Exactness(model="gemma-3-270m", texts=tuple(TEXTS), lengths=(1, 257, 1024), samples=4).run()
+    Exactness.check(result)
     assert [row["equal_steps"] for row in result["lengths"]] == [48, 48, 48]
     assert result["lengths"][-1]["control_equal_steps"] < 48
     assert all(row["recaptured_equal"] for row in result["lengths"])
@@ -36,10 +36,10 @@ def test_grafts_in_a_new_process_are_exact_and_the_control_can_fail() -> None:
     assert samples["8"]["kl_median"] > 1e-6
     worse = {**result, "lengths": [{**row, "control_equal_steps": 48} for row in result["lengths"]]}
     with pytest.raises(GuaranteeViolated):
-        exactness.check(worse)
+        Exactness.check(worse)
     worse = {**result, "lengths": [{**row, "equal_steps": 47} for row in result["lengths"]]}
     with pytest.raises(GuaranteeViolated):
-        exactness.check(worse)
+        Exactness.check(worse)
 
 
 def test_changed_weights_under_the_same_name_are_another_model(tmp_path: Path, smollm2: Engine) -> None:

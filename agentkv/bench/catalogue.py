@@ -1,16 +1,16 @@
 """``agentkv bench catalogue``: how opening, listing, finding and routing grow with the number of blocks.
 
-A store of small blocks behind one agent prefix, each with a segment, a manifest, a text, a name and a description of
+A store of small blocks on top of one agent prefix, each with a segment, a manifest, a text, a name and a description of
 its own, grown from one count to the next and measured at each. Every question is asked in a process of its own, once
-(``first``) and then repeatedly (``again``, the median), ``PROCESSES`` times; the files are in the page cache. Times are
+(``first``) and then repeatedly (``again``, the median), several times; the files are in the page cache. Times are
 those of the call, without the interpreter's start; ``open_ms`` is the opening of the store before it.
 
 Routing is measured through ``AgentMemory.route`` with a classifier that picks nothing: what is left is the fetching of
 the candidates. ``list`` is the command ``agentkv list --json``, with sizes; there a time is that of a whole process.
 
-Creation is reported apart. The first ``SYNCED`` blocks are written as any deposit is, with every fsync; the rest by the
-same code in a process whose ``os.fsync`` does nothing, which makes the same files in a tenth of the time. Nothing
-measured here depends on fsync.
+Creation is reported apart. The first blocks are written as any deposit is, with every fsync; the rest by the same code
+in a process whose ``os.fsync`` does nothing, which makes the same files in a tenth of the time. Nothing measured here
+depends on fsync.
 
 Enforced: every answer is right (all names, the named block, the block of the id's first digits, every candidate).
 Reported: ``growth``, the exponent of the time's growth between the smallest and the largest count (0: does not grow,
@@ -19,6 +19,7 @@ Reported: ``growth``, the exponent of the time's growth between the smallest and
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import statistics
@@ -26,28 +27,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from agentkv.bench import measured
+from agentkv.bench.base import Benchmark, Column, Row, Table, milliseconds, option, rows_of
+from agentkv.bench.measured import Raw
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import origin, say
+from agentkv.bench.results import say
 from agentkv.engine import layout as blobs
 from agentkv.engine.fake import FakeEngine
 from agentkv.errors import GuaranteeViolated
-from agentkv.io.hashing import block_id, canonical_json, sha256
+from agentkv.figures import spread
+from agentkv.io.hashing import block_id, sha256
 from agentkv.memory.memory import AgentMemory
 from agentkv.records import Exactness, Manifest, NamedBlock, Planes, Section, StateLayout
 from agentkv.router.base import NONE, Candidate, Classification
 from agentkv.store.catalog import BlockStore
 
-COUNTS = (1_000, 5_000, 20_000)
-PROCESSES = 3
-SYNCED = 100
 BLOCK_TOKENS, PREFIX_TOKENS = 200, 256
 QUESTIONS = ("names", "name", "resolve", "manifest", "route", "list")
 
@@ -59,31 +60,156 @@ _LAYOUT = StateLayout(
 )
 
 
-def run(
-    counts: Sequence[int] = COUNTS, *, processes: int = PROCESSES, synced: int = SYNCED, folder: Path | None = None
-) -> dict[str, Any]:
-    """The whole benchmark; ``folder`` is where the store is made, for as long as it takes."""
-    wanted = sorted(set(counts))
-    inputs = canonical_json([wanted, BLOCK_TOKENS, PREFIX_TOKENS])
-    result = origin("catalogue", "fake", FakeEngine(window=64).info.sha256, inputs, processes=processes)
-    with tempfile.TemporaryDirectory(prefix="agentkv-catalogue-", dir=folder) as temporary:
-        root, raw = str(Path(temporary) / "store"), dict[str, Any]()
-        created = [_fill(root, 0, min(synced, wanted[0]), True)]
-        done = min(synced, wanted[0])
-        for count in wanted:
-            created.append(_fill(root, done, count, False))
-            done = count
-            raw[str(count)] = _ask_all(root, count, processes)
-    result["created"] = [part for part in created if part["blocks"]]
-    return measured.result(result, raw)
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """``synced``: blocks that are written with every fsync."""
+
+    blocks: tuple[int, ...] = option(
+        (1000, 5000, 20_000), "Numbers of blocks.", metavar="N,N,…", shown="1000,5000,20000", small=(500, 2000)
+    )
+    processes: int = option(3, "How often each question is asked in a new process.", least=1, small=1)
+    folder: Path | None = option(None, "Where the store is made.", metavar="DIR", shown="the system's temporary folder")
+    synced: int = 100
 
 
-def check(result: dict[str, Any]) -> None:
-    """Raise GuaranteeViolated if any answer was wrong."""
-    for row in result["counts"]:
-        for name, one in row["questions"].items():
-            if not one["right"]:
-                raise GuaranteeViolated(f"{row['blocks']:,} blocks: {name} gave a wrong answer")
+class Answer(Row):
+    """What one process gave, times in milliseconds."""
+
+    open_ms: float
+    first_ms: float
+    again_ms: float
+    right: bool
+
+
+class Spread(Row):
+    """Over the processes, in milliseconds."""
+
+    median: float
+    min: float
+    max: float
+
+
+class Asked(Row):
+    """One question at one number of blocks."""
+
+    open_ms: Spread
+    first_ms: Spread
+    again_ms: Spread
+    right: bool
+
+    @classmethod
+    def of(cls, answers: Sequence[Answer]) -> Asked:
+        """Of every process's answer."""
+        times = {key: spread([getattr(one, key) for one in answers]) for key in ("open_ms", "first_ms", "again_ms")}
+        return cls.model_validate({**times, "right": all(one.right for one in answers)})
+
+    def both(self) -> str:
+        """The first time and later ones."""
+        return f"{milliseconds(self.first_ms.median)} / {milliseconds(self.again_ms.median)}"
+
+
+class Count(Row):
+    """Every question at one number of blocks."""
+
+    blocks: int
+    questions: dict[str, Asked]
+
+
+def growth(rows: Sequence[Count]) -> dict[str, dict[str, float]]:
+    """The exponent by question, ``first`` and ``again``; nothing for a single count."""
+    if len(rows) < 2:
+        return {}
+    small, large = rows[0], rows[-1]
+    factor = math.log(large.blocks / small.blocks)
+
+    def exponent(name: str, when: str) -> float:
+        one, two = (getattr(row.questions[name], when).median for row in (small, large))
+        return math.log(two / one) / factor
+
+    return {name: {when: exponent(name, when) for when in ("first_ms", "again_ms")} for name in large.questions}
+
+
+_HEADINGS = {
+    "names": "all names", "name": "one name", "resolve": "id by its start", "manifest": "manifest",
+    "route": "a router's candidates",
+}  # fmt: skip
+
+
+class Catalogue(Benchmark[Settings]):
+    """How opening, listing, finding and routing grow with the number of blocks. Loads no model."""
+
+    name = "catalogue"
+    tables = (
+        Table(
+            rows_of(Count, "counts"),
+            (
+                Column("blocks", lambda row: f"{row.blocks:,}"),
+                *(
+                    Column[Count](heading, lambda row, name=name: row.questions[name].both())  # type: ignore[misc]
+                    for name, heading in _HEADINGS.items()
+                ),
+                Column(
+                    "`agentkv list --json`, whole command",
+                    lambda row: milliseconds(row.questions["list"].first_ms.median),
+                ),
+            ),
+            name="catalogue",
+            by_model=False,
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        """See the module's text."""
+        asked = self.settings
+        counts, synced = sorted(set(asked.blocks)), min(asked.synced, *asked.blocks)
+        with tempfile.TemporaryDirectory(prefix="agentkv-catalogue-", dir=asked.folder) as temporary:
+            root, raw = str(Path(temporary) / "store"), dict[str, Any]()
+            created, done = [_fill(root, 0, synced, True)], synced
+            for count in counts:
+                created.append(_fill(root, done, count, False))
+                done = count
+                raw[str(count)] = _ask_all(root, count, asked.processes)
+        return self.result(
+            raw,
+            model="fake",
+            model_sha256=FakeEngine(window=64).info.sha256,
+            inputs=[counts, BLOCK_TOKENS, PREFIX_TOKENS],
+            settings={"processes": asked.processes},
+            created=[part for part in created if part["blocks"]],
+        )
+
+    def recorded(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {"blocks": list(self.settings.blocks), "processes": self.settings.processes}
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """``counts`` and ``growth``. A record a number of blocks, with each question's answers by process."""
+        rows = []
+        for key, record in raw.items():
+            answers = {one["question"]: [Answer.model_validate(each) for each in one["answers"]] for one in record}
+            asked = {name: Asked.of(each) for name, each in answers.items()}
+            rows.append(Count(blocks=int(key), questions=asked))
+        return {"counts": [row.model_dump() for row in rows], "growth": growth(rows)}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Every answer was right."""
+        for row in result["counts"]:
+            for name, one in row["questions"].items():
+                if not one["right"]:
+                    raise GuaranteeViolated(f"{row['blocks']:,} blocks: {name} gave a wrong answer")
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """Growth, and what creation took."""
+        yield "milliseconds, in a new process / again there; medians"
+        if result["growth"]:
+            rows = (f"{name} {one['first_ms']:.2f} / {one['again_ms']:.2f}" for name, one in result["growth"].items())
+            yield f"growth (0: none, 1: in proportion): {', '.join(rows)}"
+        for part in result["created"]:
+            how = "with every fsync" if part["synced"] else "without fsync"
+            yield f"created {part['blocks']:,} blocks {how}: {part['seconds'] / part['blocks'] * 1e3:.1f} ms each"
 
 
 def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
@@ -97,16 +223,16 @@ def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
 
 def _ask_all(root: str, count: int, processes: int) -> list[dict[str, Any]]:
     """Of each question what each process answered."""
-    found = []
+    rows = []
     for name in QUESTIONS:
         answers = [
             in_new_process(f"{__name__}:ask", {"root": root, "blocks": count, "question": name, "seed": seed})
             for seed in range(processes)
         ]
-        found.append({"question": name, "answers": answers})
+        rows.append({"question": name, "answers": answers})
         times = [statistics.median(one[when] for one in answers) for when in ("first_ms", "again_ms")]
         say(f"{count:,} blocks, {name}: first {times[0]:.1f} ms, again {times[1]:.1f} ms")
-    return found
+    return rows
 
 
 # --- the processes that create ----------------------------------------------------------------------
@@ -116,7 +242,7 @@ def fill(payload: dict[str, Any]) -> dict[str, Any]:
     """Put blocks ``start`` to ``stop`` into the store; without fsync unless ``synced``."""
     if not payload["synced"]:
         os.fsync = lambda fd: None
-    begun = time.perf_counter()
+    start = time.perf_counter()
     with BlockStore(payload["root"], cache_bytes=0) as store:
         prefix, data = _block(None, -1)
         store.put(prefix, data)
@@ -126,11 +252,11 @@ def fill(payload: dict[str, Any]) -> dict[str, Any]:
             text = bytes(manifest.tokens).decode()
             store.set_name(_named(manifest, i, sha256(text.encode())), text)
     blocks = payload["stop"] - payload["start"]
-    return {"blocks": blocks, "seconds": time.perf_counter() - begun, "synced": payload["synced"]}
+    return {"blocks": blocks, "seconds": time.perf_counter() - start, "synced": payload["synced"]}
 
 
 def _block(parent: Manifest | None, i: int) -> tuple[Manifest, dict[str, bytes]]:
-    """Block ``i`` behind ``parent``, or the prefix: one segment of random bytes, token ids as of a short text."""
+    """Block ``i`` on top of ``parent``, or the prefix: one segment of random bytes, token ids as of a short text."""
     rng, n = random.Random(i), BLOCK_TOKENS if parent else PREFIX_TOKENS
     tokens = tuple(rng.choices(range(32, 127), k=n))
     at = parent.n_tokens if parent else 0

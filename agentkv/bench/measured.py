@@ -1,9 +1,7 @@
 """From raw records to figures by one pure function, in the benchmark, in the ledger and from a result file alike.
 
-A benchmark writes its figures as ``figures(raw) -> dict``, ``raw`` being its records by key as JSON gives them back,
-and registers it with :func:`measured`; :func:`result` makes the result. ``agentkv bench score FILE`` and
-``agentkv evidence score RUN`` call the same function again, with no model present. Knows no benchmark; does not
-guarantee that the raw records are true, which is for a replay to show.
+``agentkv bench score FILE`` and ``agentkv evidence score RUN`` call the same function again, with no model present. Not
+guaranteed: that the raw records are true, which is for a replay to show.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentkv.bench import BENCHMARKS
 from agentkv.errors import InvalidResult
 from agentkv.evidence.records import Item, plain
 from agentkv.evidence.scoring import compute, differences, known_scorers, scorer
@@ -24,26 +23,14 @@ HEADER = (
     *("format", "benchmark", "version", "run", "agentkv", "model", "model_sha256", "inputs_sha256", "settings"),
     *("machine", "versions", "started", "finished"),
 )
-"""The members of a result that are no figures."""
+"""The members of a result that are not figures."""
 
 ORIGIN = "origin"
 """The key under which a ledger's run has the result's header; no scorer sees it."""
 
-SCORERS = [
-    "agentkv.bench.scores",
-    "agentkv.bench.scorers.exactness",
-    "agentkv.bench.scorers.architectures",
-    "agentkv.bench.scorers.subsidy",
-    "agentkv.bench.scorers.size",
-    "agentkv.bench.scorers.restore",
-    "agentkv.bench.scorers.catalogue",
-    "agentkv.bench.scorers.integrity",
-    "agentkv.bench.scorers.portability",
-    "agentkv.bench.scorers.route",
-    "agentkv.evidence.replay",
-    "agentkv.flywheel.journal",
-]
-"""The modules that register scorers. A new benchmark adds its own; those of a checkout add themselves."""
+_OTHERS = ("agentkv.bench.scores", "agentkv.evidence.replay", "agentkv.flywheel.journal")
+SCORERS = [*(f"agentkv.bench.{name}" for name in BENCHMARKS), *_OTHERS]
+"""The modules that register scorers; those of a checkout add themselves."""
 
 
 def measured(benchmark: str, version: int = 1) -> Callable[[Callable[[Raw], dict[str, Any]]], Callable[..., Any]]:
@@ -74,8 +61,7 @@ def result(header: dict[str, Any], raw: Raw | Sequence[Item], *, under: str | No
     items = [Item(key, value) for key, value in raw.items()] if isinstance(raw, Mapping) else list(raw)
     records = [_record(item) for item in items]
     figures = _compute(header, [_item(record) for record in records])
-    told = figures if under is None else {under: figures}
-    return {**header, **told, "raw": records}
+    return {**header, **(figures if under is None else {under: figures}), "raw": records}
 
 
 def _compute(result: dict[str, Any], items: Sequence[Item]) -> dict[str, Any]:
@@ -92,8 +78,8 @@ def _record(item: Item) -> dict[str, Any]:
     """An item as JSON, with only what it has."""
     known = {"expected": item.expected, "tokens": item.tokens, "figures": item.figures}
     kept = {"key": item.key, "raw": item.raw, **{key: value for key, value in known.items() if value is not None}}
-    found: dict[str, Any] = plain(kept, f"the record {item.key!r}")
-    return found
+    record: dict[str, Any] = plain(kept, f"the record {item.key!r}")
+    return record
 
 
 def _item(record: dict[str, Any]) -> Item:
@@ -107,7 +93,7 @@ def items_of(result: dict[str, Any]) -> list[Item]:
     try:
         return [_item(record) for record in result["raw"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidResult(str(result.get("benchmark")), f"its raw records are none ({error!r})") from error
+        raise InvalidResult(str(result.get("benchmark")), f"its raw records are malformed ({error!r})") from error
 
 
 def header(result: dict[str, Any]) -> dict[str, Any]:
@@ -131,12 +117,7 @@ def rescore(result: dict[str, Any]) -> list[str]:
     Raises InvalidResult.
     """
     computed = figures_of(result)
-    return differences(reported(result, computed), computed)
-
-
-def reported(result: dict[str, Any], computed: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a result that its scorer gives."""
     summary = result.get("summary")
     if isinstance(summary, dict) and "summary" not in computed:
-        return summary
-    return {key: result[key] for key in computed if key in result}
+        return differences(summary, computed)
+    return differences({key: result[key] for key in computed if key in result}, computed)

@@ -2,7 +2,7 @@
 
 *Elsewhere* is another process with another home, working directory, locale, time zone and umask, and as another user
 where this one is root. There the pack is imported, every segment's raw bytes are hashed, every block's 32-step probe is
-repeated by the model, every block is read anew from its tokens, and a pack is made again. Not covered here: another
+repeated by the model, every block is prefilled again from its tokens, and a pack is made again. Not covered: another
 machine; run ``agentkv pack verify --recompute`` there.
 """
 
@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench import measured
+from agentkv.bench.base import Benchmark, ModelSettings, Row, option
+from agentkv.bench.measured import Raw
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import say
+from agentkv.bench.texts import skills_folder
 from agentkv.engine.base import Engine
 from agentkv.engine.prompt import PromptBuilder
-from agentkv.errors import GuaranteeViolated
-from agentkv.io.hashing import canonical_json, file_sha256, sha256
+from agentkv.errors import GuaranteeViolated, UsageError
+from agentkv.figures import share
+from agentkv.io.hashing import file_sha256, sha256
 from agentkv.memory.memory import AgentMemory
 from agentkv.packs import create_pack, import_pack, open_pack, prove_pack
 from agentkv.packs.check import check as check_pack
@@ -31,42 +36,105 @@ FAKE = "fake"
 ELSEWHERE = {"TZ": "Pacific/Kiritimati", "LC_ALL": "C", "LANG": "C", "PYTHONHASHSEED": "12345"}
 _NOBODY = 65534
 _WINDOW = 4096
+_PARTS = ("segments", "probes", "states")
+_HOWS: tuple[Any, ...] = ("prove", "recompute")
 
 
-def run(model: str, skills: Path, *, per: int = 2, threads: int | None = None) -> dict[str, Any]:
-    """Deposit the first ``per`` manuals of ``skills`` with ``model``, pack them, and look at them elsewhere."""
-    started, manuals = now(), load_manuals([skills]).loaded[:per]
-    with tempfile.TemporaryDirectory(prefix="agentkv-portability-") as temporary:
-        place = Path(temporary).resolve()
-        place.chmod(0o777)
-        engine = _engine(model, threads)
-        with BlockStore(place / "here") as store:
-            memory = AgentMemory(store, engine)
-            for manual in manuals:
-                memory.deposit_skill(manual)
-                say(f"deposited {manual.name}")
-            here = _facts(store)
-            pack = create_pack(store, place / "here.akvpack").path
-        digest = engine.info.sha256
-        engine.close()
-        payload = {"model": model, "threads": threads, "pack": str(pack), "folder": str(place / "there")}
-        there = in_new_process(f"{__name__}:elsewhere", payload, {**ELSEWHERE, "HOME": str(place / "home")})
-        inputs = canonical_json([manual.sha256 for manual in manuals])
-        header = origin("portability", model, digest, inputs, started=started, per=per, threads=threads)
-        return measured.result(header, {"here": {**here, "pack_sha256": file_sha256(pack)}, "there": there})
+class Facts(Row):
+    """A raw record. By id or digest: SHA-256 of a segment's raw bytes, of a block's probe, of its state. ``prove``,
+    ``recompute``: how many blocks hold there."""
+
+    segments: dict[str, str]
+    probes: dict[str, str | None]
+    states: dict[str, str]
+    pack_sha256: Any
+    prove: Any = None
+    recompute: Any = None
+    user: str | None = None
+
+    def shared(self, other: Facts, part: str) -> dict[str, Any]:
+        """How many of ``part`` are equal."""
+        here, there = getattr(self, part), getattr(other, part)
+        return share(sum(there.get(key) == value for key, value in here.items()), len(here))
 
 
-def check(result: dict[str, Any]) -> None:
-    """Raise GuaranteeViolated unless segments, probes and the pack made again are those of here."""
-    here, there = result["here"], result["there"]
-    for part in ("segments", "probes", "states"):
-        if here[part] != there[part]:
-            raise GuaranteeViolated(f"{part} differ elsewhere")
-    if here["pack_sha256"] != there["pack_sha256"]:
-        raise GuaranteeViolated("a pack made again elsewhere has other bytes")
-    for how in ("prove", "recompute"):
-        if there[how] != len(here["probes"]):
-            raise GuaranteeViolated(f"{how}: {there[how]} of {len(here['probes'])} blocks hold elsewhere")
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelSettings):
+    """``skills``: a folder of them; those that come along by default."""
+
+    skills: Path | None = option(None, "Skill folders; by default those that come along.", metavar="DIR")
+    manuals: int = option(2, "How many manuals.", name="skills-count", metavar="N", least=1, small=1)
+
+
+class Portability(Benchmark[Settings]):
+    """A pack imported in another folder, home, user, locale, umask and time zone: the same bytes, the same proofs."""
+
+    name = "portability"
+
+    def run(self) -> dict[str, Any]:
+        """Deposit the first manuals, pack them, and look at them elsewhere."""
+        model, threads, count = self.settings.model, self.settings.threads, self.settings.manuals
+        folder = self.settings.skills
+        if folder is not None and not folder.is_dir():
+            raise UsageError(f"--skills {folder} is not a directory")
+        manuals = load_manuals([folder.absolute() if folder else skills_folder()]).loaded[:count]
+        with tempfile.TemporaryDirectory(prefix="agentkv-portability-") as temporary:
+            place = Path(temporary).resolve()
+            place.chmod(0o777)
+            engine = _engine(model, threads)
+            with BlockStore(place / "here") as store:
+                memory = AgentMemory(store, engine)
+                for manual in manuals:
+                    memory.deposit_skill(manual)
+                    say(f"deposited {manual.name}")
+                here = _facts(store)
+                pack = create_pack(store, place / "here.akvpack").path
+            digest = engine.info.sha256
+            engine.close()
+            payload = {"model": model, "threads": threads, "pack": str(pack), "folder": str(place / "there")}
+            there = in_new_process(f"{__name__}:elsewhere", payload, {**ELSEWHERE, "HOME": str(place / "home")})
+            raw = {"here": {**here, "pack_sha256": file_sha256(pack)}, "there": there}
+        inputs, settings = [manual.sha256 for manual in manuals], {"per": count, "threads": threads}
+        return self.result(raw, model=model, model_sha256=digest, inputs=inputs, settings=settings)
+
+    def recorded(self) -> dict[str, Any]:
+        """What was asked for."""
+        return {name: value for name, value in super().recorded().items() if name != "skills"}
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """Both records, and ``same``: segments, probes, proofs repeated there, blocks prefilled again, the pack."""
+        here, there = (Facts.model_validate(raw[place]) for place in ("here", "there"))
+        blocks = len(here.probes)
+        equal = {
+            **{part: here.shared(there, part) for part in _PARTS},
+            **{how: share(getattr(there, how), blocks) for how in _HOWS},
+            "pack": here.pack_sha256 == there.pack_sha256,
+        }
+        return {"here": raw["here"], "there": raw["there"], "same": equal}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Segments, probes and the pack made again are those of here."""
+        here, there = (Facts.model_validate(result[place]) for place in ("here", "there"))
+        for part in _PARTS:
+            if getattr(here, part) != getattr(there, part):
+                raise GuaranteeViolated(f"{part} differ elsewhere")
+        if here.pack_sha256 != there.pack_sha256:
+            raise GuaranteeViolated("a pack made again elsewhere has other bytes")
+        for how in _HOWS:
+            if getattr(there, how) != len(here.probes):
+                raise GuaranteeViolated(f"{how}: {getattr(there, how)} of {len(here.probes)} blocks hold elsewhere")
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """What is the same there."""
+        same = {name: f"{part['k']}/{part['n']}" for name, part in result["same"].items() if name != "pack"}
+        yield f"segments equal          {same['segments']}"
+        yield f"probe hashes equal      {same['probes']}; repeated there {same['prove']}"
+        yield f"prefilled again, equal  {same['recompute']}"
+        yield f"the pack made again     {'the same bytes' if result['same']['pack'] else 'OTHER BYTES'}"
+        yield f"there: another folder, home, locale, time zone, umask; {result['there']['user']}"
 
 
 def elsewhere(payload: dict[str, Any]) -> dict[str, Any]:
@@ -87,9 +155,6 @@ def elsewhere(payload: dict[str, Any]) -> dict[str, Any]:
         facts = _facts(store)
     engine.close()
     return {**facts, **held, "pack_sha256": file_sha256(again), "user": user}
-
-
-_HOWS: tuple[Any, ...] = ("prove", "recompute")
 
 
 def _become_another(folder: Path) -> str:
@@ -117,14 +182,14 @@ def _facts(store: BlockStore) -> dict[str, Any]:
 
 
 def _with_parents(store: BlockStore) -> list[str]:
-    found: set[str] = set()
+    ids: set[str] = set()
     for named in store.names():
         here: str | None = named.block_id
         while here is not None:
-            found.add(here)
+            ids.add(here)
             manifest = store.manifest(here)
             here = manifest.parent_id if manifest else None
-    return sorted(found)
+    return sorted(ids)
 
 
 def _engine(model: str, threads: int | None) -> Engine:

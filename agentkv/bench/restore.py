@@ -1,147 +1,397 @@
 """``agentkv bench restore``: how fast a stored state comes back, against copying and reading as many bytes.
 
-Three homes of a state: the RAM cache, files that the page cache holds (*warm*), files that it does not (*cold*). Two
-steps, told apart: *assembly*, from files to a whole blob in fresh memory (``Blocks.state``: read, check, decode, lay in
-place), and *native set*, from the blob into the model's context (``Engine.restore``). From RAM only the second is left.
-``first`` checks every file's hash, as a process does when it meets a file; ``again`` is a later read with
-``verify="once"``.
+Three homes of a state: the RAM cache, files that the page cache holds (*warm*), files that it does not (*cold*, see
+:mod:`agentkv.bench.pagecache`). Two steps, told apart: *assembly*, from files to a whole blob in fresh memory
+(``Blocks.state``: read, check, decode, lay in place), and *native set*, from the blob into the model's context
+(``Engine.restore``). From RAM only the second is left. ``first`` checks every file's hash, as a process does when it
+meets a file; ``again`` is a later read with ``verify="once"``.
 
 Yardsticks, in the same run and for as many bytes as the raw state has: *memcpy*, one thread's ``numpy.copyto`` into
 touched memory; *disk*, a file written, synced, and read by one thread in 4 MB pieces, unbuffered, into touched memory,
 warm and cold. A share is yardstick time / time, so 1 is as fast; compressed states and parallel reads may exceed it.
+If pages stay in the page cache (some file systems ignore the call) the cold figures are left out and the result says
+why. ``device_share`` is what the kernel then fetched for this process, of the files' bytes.
 
-Cold means: fsync, ``posix_fadvise(DONTNEED)``, and then ``mincore`` says that no page is left. If pages stay (some
-file systems ignore the call) the cold figures are left out and the result says why. ``device_share`` is what the kernel
-then fetched for this process, of the files' bytes. Not guaranteed: that a hypervisor or the disk itself holds
-nothing; cold is cold for this kernel only.
-
-The recommended setting has the least *time × bytes*. Time: the geometric mean, over all sizes, of what a graft takes
+The recommended setting has the least *time × bytes*. Time: the geometric mean, over all sizes, of what a restore takes
 (assembly + native set) cold with all hashes, as after a restart, and warm again, as in a running process; each against
 the fastest setting there. Bytes: the geometric mean of stored bytes against the smallest. So a setting that is 10 %
 slower has to save 10 % of the disk. Without cold figures, warm with all hashes stands in. ``by_mode`` is the same
 product for each way of reading alone, so that it can be seen which of them decides.
 
-Enforced: what comes back is the same, byte for byte. Aims, reported: ``scorers.restore.AIMS``. ``synthetic`` needs no
-model: random half floats whose exponents are spread as a real model's; then there is no native set.
+Enforced: what comes back is the same, byte for byte. Aims, reported: :data:`AIMS`. ``synthetic`` needs no model: random
+half floats whose exponents are spread as a real model's; then there is no native set.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
-import mmap
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
-from agentkv.bench.size import default_setting, opened, states
+from agentkv.bench.base import (
+    Benchmark,
+    Column,
+    ModelSettings,
+    Row,
+    Table,
+    Timing,
+    aims,
+    left_out,
+    lengths_option,
+    milliseconds,
+    option,
+    records,
+    rows_of,
+)
+from agentkv.bench.measured import Raw
+from agentkv.bench.pagecache import SETTLE_S, Files, disk_speed, times
+from agentkv.bench.results import say
+from agentkv.bench.texts import default_setting, manual_texts, opened, states, synthetic_state
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
 from agentkv.engine.fake import FakeEngine
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.io.hashing import block_id, canonical_json, sha256
-from agentkv.records import Exactness, Fingerprint, Manifest, Planes, Section, StateLayout
+from agentkv.io.hashing import block_id, sha256
+from agentkv.records import Exactness, Fingerprint, Manifest
 from agentkv.store.catalog import BlockStore
 
-LENGTHS = (512, 2048, 5569, 11994)
-SETTINGS = ("planes 1", "zstd 1", "raw")
-LAYERS, CHANNELS = 30, 192
-"""Of the synthetic state: smollm2-135m's."""
+AIMS = {"from RAM, of memcpy": 0.8, "cold raw assembly, of disk": 0.6}
 
-_REPEATS = 5
-_PIECE = 4 << 20
 _ROOM = 64
-SETTLE_S = 0.15
-"""A file younger than 100 ms is checked at every read; see ``fsio.is_settled``."""
 
 
-def run(
-    model: str | Engine | None,
-    texts: Sequence[str] = (),
-    *,
-    lengths: Sequence[int] = LENGTHS,
-    codecs: Sequence[str] = SETTINGS,
-    repeats: int = _REPEATS,
-    settings: dict[str, Any] | None = None,
-    folder: Path | None = None,
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelSettings):
+    """Lengths over the model's trained window are left out. ``engine``: an open one, instead of a model's name."""
+
+    synthetic: bool = option(False, "No model: random states, the disk only.")
+    lengths: tuple[int, ...] = lengths_option((512, 2048, 5569, 11994), (512, 2048))
+    codecs: tuple[str, ...] = option(
+        ("planes 1", "zstd 1", "raw"), "Settings to compare: codec and level.", metavar="S,S,…"
+    )
+    folder: Path | None = option(
+        None, "On the disk to be measured.", metavar="DIR", shown="the system's temporary folder"
+    )
+    texts: tuple[str, ...] | None = None
+    repeats: int = 5
+    engine: Engine | None = None
+
+
+class SeenSetting(Row):
+    """One codec and level: milliseconds by mode, and SHA-256 of the state as it came back."""
+
+    setting: str
+    stored_bytes: int
+    put_ms: float
+    modes: dict[str, list[float]]
+    touched_ms: list[float]
+    pages_left: float
+    device_shares: list[float]
+    read_sha256: list[str]
+
+
+class Seen(Row):
+    """The raw record of one length. ``disk_ms``: before and after; ``native_ms``: None without a model."""
+
+    n: int
+    state_bytes: int
+    state_sha256: str
+    segments: int
+    memcpy_ms: list[float]
+    disk_ms: dict[str, tuple[list[float] | None, list[float] | None]]
+    native_ms: list[float] | None
+    settings: list[SeenSetting]
+
+
+class Mode(Row):
+    """One way of reading. ``of_*``: the yardstick's time as a share of this one's."""
+
+    ms: Timing
+    of_memcpy: float
+    of_disk: float | None
+    with_native_of_disk: float | None = None
+
+    def cell(self) -> str:
+        """Milliseconds, and the share of the disk's speed."""
+        share = "" if self.of_disk is None else f" ({self.of_disk:.2f})"
+        return f"{milliseconds(self.ms.median)}{share}"
+
+
+class Setting(Row):
+    """One codec and level at one length. ``cold``: why it is left out, if it is."""
+
+    setting: str
+    stored_bytes: int
+    of_raw: float
+    put_ms: float
+    modes: dict[str, Mode]
+    warm_again_into_touched_memory_ms: Timing
+    cold: str
+    device_share: float | None
+    equal: bool
+
+    def cells(self) -> str:
+        """Cold first / warm first / warm again."""
+        cold = self.modes["cold first"].cell() if "cold first" in self.modes else "not measured"
+        rest = (milliseconds(self.modes[name].ms.median) for name in ("warm first", "warm again"))
+        return " / ".join([cold, *rest])
+
+
+class Length(Row):
+    """The figures of one length."""
+
+    n: int
+    state_bytes: int
+    segments: int
+    memcpy_ms: Timing
+    disk_ms: dict[str, Timing | None]
+    native_ms: Timing | None
+    ram_of_memcpy: float | None
+    settings: list[Setting]
+
+    def of(self, setting: str) -> str:
+        """The times of one setting, if it was measured."""
+        return next((one.cells() for one in self.settings if one.setting == setting), "")
+
+    def ram(self) -> str:
+        """The native set alone, and its share of memcpy."""
+        return "" if self.native_ms is None else f"{self.native_ms.median:.1f} ({self.ram_of_memcpy:.2f})"
+
+
+def _length(seen: Seen) -> dict[str, Any]:
+    memcpy = Timing.of(seen.memcpy_ms).median
+    ram = None if seen.native_ms is None else Timing.of(seen.native_ms)
+    disk = {key: _pooled(*pair) for key, pair in seen.disk_ms.items()}
+    return {
+        **seen.model_dump(include={"n", "state_bytes", "segments"}),
+        "memcpy_ms": Timing.of(seen.memcpy_ms).model_dump(),
+        "disk_ms": {key: one and one.model_dump() for key, one in disk.items()},
+        "native_ms": ram and ram.model_dump(),
+        "ram_of_memcpy": memcpy / ram.median if ram else None,
+        "settings": [_setting(way, seen, memcpy, ram, disk) for way in seen.settings],
+    }
+
+
+def _setting(
+    way: SeenSetting, seen: Seen, memcpy: float, ram: Timing | None, disk: dict[str, Timing | None]
 ) -> dict[str, Any]:
-    """The whole benchmark; ``model`` None is the synthetic state. ``folder``: on the disk to be measured.
+    left = way.pages_left
+    modes = {}
+    for name, taken in way.modes.items():
+        if left and name.startswith("cold"):
+            continue
+        read, ms = disk[name.split()[0]], Timing.of(taken)
+        shares: dict[str, Any] = {
+            "of_memcpy": memcpy / ms.median,
+            "of_disk": read.median / ms.median if read else None,
+        }
+        if ram and read:
+            shares["with_native_of_disk"] = read.median / (ms.median + ram.median)
+        modes[name] = {"ms": ms.model_dump(), **shares}
+    return {
+        **way.model_dump(include={"setting", "stored_bytes", "put_ms"}),
+        "of_raw": way.stored_bytes / seen.state_bytes,
+        "modes": modes,
+        "warm_again_into_touched_memory_ms": Timing.of(way.touched_ms).model_dump(),
+        "cold": f"left out: {left:.0%} of the pages stay in the page cache" if left else "no page was left",
+        "device_share": statistics.median(way.device_shares) if way.device_shares and not left else None,
+        "equal": set(way.read_sha256) == {seen.state_sha256},
+    }
 
-    ``texts`` is read once up to the longest length. Lengths over the model's trained window are left out.
+
+def _pooled(first: list[float] | None, second: list[float] | None) -> Timing | None:
+    """Both lists as one; its median is the middle between theirs, for disks do not keep one speed."""
+    if first is None or second is None:
+        return None
+    middle = (statistics.median(first) + statistics.median(second)) / 2
+    return Timing.of([*first, *second]).model_copy(update={"median": middle})
+
+
+def recommend(rows: Sequence[Any], default: str) -> dict[str, Any]:
+    """The setting of the least time × bytes, by the rule in the module's text, and whether it is the default.
+
+    ``rows``: of ``lengths`` in a result. Raises UsageError for none.
     """
-    started, ways = now(), [_parsed(codec) for codec in codecs]
-    if model is None:
-        engine: Engine = FakeEngine(window=_ROOM)
-        made = (synthetic_state(n, seed=n) for n in sorted(lengths))
-        inputs, asked = canonical_json(list(lengths)), list(lengths)
-        header = origin("restore", "synthetic", "", inputs, started=started, lengths=asked) | {"left_out": {}}
-        return measured.result(header, _measure_all(engine, None, made, ways, repeats, folder))
-    options = dict(settings or {})
-    fit = _fitting(model, lengths, options)
-    options["window"] = -(-(max(fit) + _ROOM) // 256) * 256
-    if isinstance(model, str):
-        options["window"] = min(options["window"], _train_window(model, options))
-    with opened(model, options) as engine:
-        inputs = canonical_json([list(fit), list(texts)])
-        name, digest = engine.info.name, engine.info.sha256
-        header = origin("restore", name, digest, inputs, started=started, **options, lengths=list(fit))
-        raw = _measure_all(engine, engine, states(engine, texts, fit), ways, repeats, folder)
-    left_out = {str(n): "over the window" for n in lengths if n not in fit}
-    return measured.result({**header, "left_out": left_out}, raw)
+    names = [way["setting"] for way in rows[0]["settings"]] if rows else []
+    if not names:
+        raise UsageError("nothing was measured")
+    time_of: dict[str, dict[str, list[float]]] = {}
+    bytes_of: dict[str, list[float]] = {name: [] for name in names}
+    for row in rows:
+        native = row["native_ms"]["median"] if row["native_ms"] else 0.0
+        ways = {way["setting"]: way for way in row["settings"]}
+        for mode in ways[names[0]]["modes"]:
+            modes = {name: ways[name]["modes"][mode] for name in names if mode in ways[name]["modes"]}
+            taken = {name: one["ms"]["median"] + native for name, one in modes.items()}
+            for name, ms in taken.items():
+                time_of.setdefault(mode, {}).setdefault(name, []).append(ms / min(taken.values()))
+        least = min(way["stored_bytes"] for way in ways.values())
+        for name in names:
+            bytes_of[name].append(ways[name]["stored_bytes"] / least)
+    whole = [mode for mode, by in time_of.items() if all(len(by.get(name, ())) == len(rows) for name in names)]
+    cold = "cold first" if "cold first" in whole else "warm first"
+    sizes = {name: _mean(values) for name, values in bytes_of.items()}
+    slower = {name: _mean([*time_of[cold][name], *time_of["warm again"][name]]) for name in names}
+    best = min(names, key=lambda name: slower[name] * sizes[name])
+    scores = {
+        name: {
+            "time": slower[name],
+            "bytes": sizes[name],
+            "time × bytes": slower[name] * sizes[name],
+            "by_mode": {mode: _mean(time_of[mode][name]) * sizes[name] for mode in whole},
+        }
+        for name in names
+    }
+    return {"setting": best, "default": default, "agrees": best == default, "scores": scores}
 
 
-def check(result: dict[str, Any]) -> None:
-    """Raise GuaranteeViolated if a state came back as other bytes."""
-    for row in result["lengths"]:
+def _mean(values: Sequence[float]) -> float:
+    """Geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _aims(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for row in rows:
+        values = {"from RAM, of memcpy": row["ram_of_memcpy"]}
         for way in row["settings"]:
-            if not way["equal"]:
-                raise GuaranteeViolated(f"n = {row['n']}, {way['setting']}: the state that came back is another")
+            if way["setting"] == "raw" and "cold first" in way["modes"]:
+                values["cold raw assembly, of disk"] = way["modes"]["cold first"]["of_disk"]
+        for name, value in values.items():
+            if value is not None:
+                found.append({"aim": name, "n": row["n"], "least": AIMS[name], "value": value})
+    return [{**one, "met": one["value"] >= one["least"]} for one in found]
+
+
+_MODES = "cold first / warm first / warm again"
+
+
+class Restore(Benchmark[Settings]):
+    """From RAM, warm and cold disk: how fast states come back, against copying and reading as many bytes."""
+
+    name = "restore"
+    tables = (
+        Table(
+            rows_of(Length, "lengths"),
+            (
+                Column("tokens", lambda row: f"{row.n:,}"),
+                Column("state", lambda row: f"{row.state_bytes / 1e6:.0f} MB"),
+                Column("from RAM, native set (of memcpy)", Length.ram),
+                Column(f"planes 1: {_MODES}", lambda row: row.of("planes 1")),
+                Column(f"raw: {_MODES}", lambda row: row.of("raw")),
+            ),
+            name="restore",
+            published=lambda row: row.native_ms is not None,
+        ),
+        Table(
+            lambda result: result["recommended"]["scores"].items(),
+            (
+                Column("time × bytes", lambda score: score[0], left=True),
+                Column("in all", lambda score: f"{score[1]['time × bytes']:.2f}"),
+                Column("by way of reading", lambda score: _by_mode(score[1]), left=True),
+            ),
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        """See the module's text; the text is prefilled once up to the longest length."""
+        asked, ways = self.settings, [_parsed(codec) for codec in self.settings.codecs]
+        if asked.synthetic:
+            made = (synthetic_state(n, seed=n) for n in sorted(asked.lengths))
+            raw = self._measure_all(FakeEngine(window=_ROOM), None, made, ways)
+            every = list(asked.lengths)
+            return self.result(raw, model="synthetic", inputs=every, settings={"lengths": every}, left_out={})
+        texts, model = list(asked.texts or manual_texts()), asked.engine or asked.model
+        options: dict[str, Any] = {"threads": asked.threads}
+        with opened(model, {**options, "window": 512}) as engine:
+            limit = engine.window if asked.engine else engine.info.train_window
+        fit = sorted(n for n in asked.lengths if n + _ROOM <= limit)
+        if not fit:
+            raise UsageError(f"no length fits the window of {limit:,} tokens")
+        options["window"] = -(-(max(fit) + _ROOM) // 256) * 256
+        if not asked.engine:
+            options["window"] = min(options["window"], limit)
+        with opened(model, options) as engine:
+            name, digest = engine.info.name, engine.info.sha256
+            raw = self._measure_all(engine, engine, states(engine, texts, fit), ways)
+        return self.result(
+            raw,
+            model=name,
+            model_sha256=digest,
+            inputs=[fit, texts],
+            settings={**options, "lengths": fit},
+            left_out={str(n): "over the window" for n in asked.lengths if n not in fit},
+        )
+
+    def _measure_all(
+        self, engine: Engine, native: Engine | None, made: Iterator[State], ways: Sequence[tuple[str, int]]
+    ) -> dict[str, Any]:
+        raw: dict[str, Any] = {"default": default_setting()}
+        for state in made:
+            with tempfile.TemporaryDirectory(prefix="agentkv-restore-", dir=self.settings.folder) as folder:
+                seen = _measure(engine, native, state, ways, self.settings.repeats, Path(folder))
+                raw[f"length/{len(state.tokens)}"] = seen
+        return raw
+
+    def models(self) -> list[str]:
+        """None for synthetic states."""
+        return [] if self.settings.synthetic else super().models()
+
+    def recorded(self) -> dict[str, Any]:
+        """What was asked for; ``model`` is None for synthetic states."""
+        asked = self.settings
+        model = None if asked.synthetic else asked.model
+        codecs, lengths = list(asked.codecs), list(asked.lengths)
+        return {"model": model, "lengths": lengths, "codecs": codecs, "threads": asked.threads}
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """``lengths``, ``aims`` and ``recommended``."""
+        rows = [_length(seen) for seen in records(Seen, raw, "length/")]
+        return {"lengths": rows, "aims": _aims(rows), "recommended": recommend(rows, raw["default"])}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Every state came back as the same bytes."""
+        for row in rows_of(Length, "lengths")(result):
+            for way in row.settings:
+                if not way.equal:
+                    raise GuaranteeViolated(f"n = {row.n}, {way.setting}: the state that came back is another")
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """Yardsticks, the recommended setting, aims."""
+        rows = rows_of(Length, "lengths")(result)
+        for row in rows:
+            speeds = {"memcpy": row.memcpy_ms, **{f"{name} disk": one for name, one in row.disk_ms.items() if one}}
+            shown = (f"{name} {row.state_bytes / 1e6 / one.median:.1f} GB/s" for name, one in speeds.items())
+            yield f"{row.n:,} tokens, {row.state_bytes / 1e6:,.0f} MB; {', '.join(shown)}"
+        yield from sorted({f"cold {way.cold}" for row in rows for way in row.settings if "left out" in way.cold})
+        best = result["recommended"]
+        agrees = "the default" if best["agrees"] else f"NOT the default, which is {best['default']}"
+        yield f"recommended: {best['setting']}, {agrees}"
+        yield from [*aims(result), *left_out(result)]
+
+
+def _by_mode(score: dict[str, Any]) -> str:
+    return ", ".join(f"{mode} {value:.2f}" for mode, value in score["by_mode"].items())
 
 
 def _parsed(text: str) -> tuple[str, int]:
     codec, _, level = text.partition(" ")
     if codec not in ("planes", "zstd", "raw") or not (level or "1").isdecimal():
-        raise UsageError(f"{text!r} is no setting such as 'planes 1', 'zstd 3' or 'raw'")
+        raise UsageError(f"{text!r} is not a setting such as 'planes 1', 'zstd 3' or 'raw'")
     return codec, int(level or 1)
-
-
-def _train_window(model: str, options: dict[str, Any]) -> int:
-    with opened(model, {**options, "window": 512}) as engine:
-        return engine.info.train_window
-
-
-def _fitting(model: str | Engine, lengths: Sequence[int], options: dict[str, Any]) -> list[int]:
-    window = _train_window(model, options) if isinstance(model, str) else model.window
-    fit = sorted(n for n in lengths if n + _ROOM <= window)
-    if not fit:
-        raise UsageError(f"no length fits the window of {window:,} tokens")
-    return fit
-
-
-def _measure_all(
-    engine: Engine,
-    native: Engine | None,
-    made: Iterator[State],
-    ways: Sequence[tuple[str, int]],
-    repeats: int,
-    folder: Path | None,
-) -> dict[str, Any]:
-    raw: dict[str, Any] = {"default": default_setting()}
-    for state in made:
-        with tempfile.TemporaryDirectory(prefix="agentkv-restore-", dir=folder) as temporary:
-            raw[f"length/{len(state.tokens)}"] = _measure(engine, native, state, ways, repeats, Path(temporary))
-    return raw
 
 
 def _measure(
@@ -196,7 +446,7 @@ def _measure_setting(
         put_ms = (time.perf_counter() - start) * 1e3
         stored = store.sizes(manifest).stored
     time.sleep(SETTLE_S)
-    files = _Files(sorted(path for path in (folder / "segments").rglob("*") if path.is_file()), stored)
+    files = Files(sorted(path for path in (folder / "segments").rglob("*") if path.is_file()), stored)
     modes: dict[str, list[float]] = {}
     digests = []
     for name, verify in (("first", "always"), ("again", "once")):
@@ -238,126 +488,3 @@ def manifest_of(fingerprint: Fingerprint, state: State) -> tuple[Manifest, dict[
         probe=None,
     )
     return manifest, {ref.sha256: data for ref, data in cut}
-
-
-def synthetic_state(n_tokens: int, seed: int) -> State:
-    """Half floats, normal within a channel, whose scales differ by channel; shape and size of smollm2-135m's."""
-    rng = np.random.default_rng(seed)
-    keys = tuple(Planes(ggml_type=1, token_major=True, row_bytes=2 * CHANNELS) for _ in range(LAYERS))
-    value = Planes(ggml_type=1, token_major=False, row_bytes=2 * CHANNELS, channels=CHANNELS)
-    section = Section(kind="attention", v_trans=True, keys=keys, values=(value,) * LAYERS)
-    layout = StateLayout(architecture="synthetic", sections=(section,))
-    assembly = blobs.Assembly(layout, n_tokens)
-    scales = np.exp(rng.normal(0.0, 1.0, (2 * LAYERS, 1, CHANNELS))).astype(np.float32)
-    for start, stop in blobs.cuts(0, n_tokens):
-        rows = rng.standard_normal((2 * LAYERS, stop - start, CHANNELS), np.float32) * scales
-        half = rows.astype("<f2")
-        piece = np.concatenate([half[:LAYERS].reshape(-1), half[LAYERS:].swapaxes(1, 2).reshape(-1)]).view(np.uint8)
-        assembly.place(blobs.reference(0, start, stop, piece, 2), piece)
-    return State(tuple(i % 250 for i in range(n_tokens)), layout, assembly.blob)
-
-
-# --- clocks, page cache, yardsticks -----------------------------------------------------------------
-
-
-def times(
-    work: Callable[[], object],
-    repeats: int,
-    before: Callable[[], object] | None = None,
-    after: Callable[[], object] | None = None,
-) -> list[float]:
-    """Milliseconds of each repeat; ``before`` and ``after`` each are not timed.
-
-    One run goes first untimed, unless ``before`` sets the scene. What ``work`` gives is freed outside the clock.
-    """
-    if before is None:
-        work()
-    taken = []
-    for _ in range(repeats):
-        if before is not None:
-            before()
-        start = time.perf_counter()
-        kept = work()
-        taken.append((time.perf_counter() - start) * 1e3)
-        del kept
-        if after is not None:
-            after()
-    return taken
-
-
-def disk_speed(path: Path, data: NDArray[np.uint8], repeats: int) -> dict[str, list[float] | None]:
-    """Milliseconds to read a file of ``data`` sequentially, ``warm`` and ``cold``; None where it does not get cold."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(data.data)
-        file.flush()
-        os.fsync(file.fileno())
-    target = np.zeros(data.size, np.uint8)
-
-    def read() -> None:
-        with path.open("rb", buffering=0) as file:
-            for at in range(0, target.size, _PIECE):
-                file.readinto(target[at : at + _PIECE].data)
-
-    warm = times(read, repeats)
-    cold = times(read, repeats, lambda: evict([path])) if evict([path]) == 0 else None
-    path.unlink()
-    return {"warm": warm, "cold": cold}
-
-
-def evict(paths: Sequence[Path]) -> float:
-    """Put files out of the page cache; the share of their pages that is still there, 1 if it cannot be known."""
-    if not hasattr(os, "posix_fadvise"):
-        return 1.0
-    for path in paths:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
-    resident, pages = map(sum, zip(*(resident_pages(path) for path in paths), strict=True))
-    return resident / pages if resident >= 0 else 1.0
-
-
-def resident_pages(path: Path) -> tuple[float, int]:
-    """How many pages of a file the page cache holds, and how many it has; minus infinity where nobody says."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        data = np.frombuffer(view, np.uint8)
-        pages = -(-data.size // mmap.PAGESIZE)
-        flags = np.zeros(pages, np.uint8)
-        try:
-            mincore = ctypes.CDLL(None).mincore
-        except (AttributeError, OSError):
-            mincore = None
-        place, size, into = map(ctypes.c_void_p, (data.ctypes.data, data.size, flags.ctypes.data))
-        failed = mincore is None or mincore(place, size, into) != 0
-        del data, place  # the mapping cannot be closed while an array lies over it
-    return (-math.inf if failed else float((flags & 1).sum())), pages
-
-
-class _Files:
-    """A state's files: put out of the page cache before a read, and what was then fetched, as a share of them."""
-
-    def __init__(self, paths: Sequence[Path], n_bytes: int) -> None:
-        self.paths, self.left, self.shares = paths, 0.0, list[float]()
-        self._n_bytes, self._seen = n_bytes, 0
-
-    def evict(self) -> float:
-        """The share of pages that stayed in spite of it; ``left`` keeps the largest."""
-        left = evict(self.paths)
-        self.left, self._seen = max(self.left, left), _fetched()
-        return left
-
-    def note(self) -> None:
-        """After a read: what the kernel fetched for it."""
-        self.shares.append((_fetched() - self._seen) / self._n_bytes)
-
-
-def _fetched() -> int:
-    """Bytes that storage was asked for on behalf of this process; 0 where the system does not say."""
-    try:
-        lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("read_bytes")), 0)

@@ -1,8 +1,4 @@
-"""The scorer of ``route evaluate``: from recorded decisions to figures, with no model present.
-
-The command reports with the same pure functions as the scorer, so that its figures can be computed again from what it
-recorded, and from nothing else.
-"""
+"""The scorer of ``agentkv route evaluate``: from recorded decisions to figures, without a model."""
 
 from __future__ import annotations
 

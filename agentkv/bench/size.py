@@ -2,19 +2,18 @@
 
 Three parts, each on real text (the skills' manuals, their paragraphs in shuffled order):
 
-1. *Shared prefix.* Skills behind one agent prefix. ``ratio`` is the bytes of all files, or of all segment files, over
+1. *Shared prefix.* Skills on top of one agent prefix. ``ratio`` is the bytes of all files, or of all segments, over
    (own rows + one prefix). *Own rows* of a skill: the bytes of the segment files of its block that begin at or after
    the end of its parent, each skill counted by itself. *One prefix*: the bytes of the prefix block's segment files.
    So what a skill stores of its prefix once more, or a segment that straddles the seam, counts against the store.
-2. *Thread.* A checkpoint after every turn, each a block behind the one before, over the same tokens stored as one
-   block in an empty store. What exceeds that is told apart: ``small_segments``, the last checkpoint's segments against
-   the one block's; ``superseded``, segments that only earlier checkpoints need; ``manifests``.
+2. *Thread.* A checkpoint after every turn, each a block on top of the one before, over the same tokens stored as one
+   block in an empty store. What exceeds that, apart: ``small_segments``, the last checkpoint's segments against the one
+   block's; ``superseded``, segments that only earlier checkpoints need; ``manifests``.
 3. *Codecs.* One state at several lengths, its segments encoded in several ways, against llama.cpp's own blob
    (``raw``: every row, also those that a sliding window masks) and against an *order-0 bound*: for each segment and
    each byte plane (the first bytes of all elements, the second bytes, …) the empirical entropy of its byte values
    times their number, summed. It is what an ideal coder of single bytes with one table a plane could reach, tables
-   not counted; a coder that sees more, or changes tables inside a plane, may go below it. ``variants`` are other
-   arrangements of the same bytes, measured only; no store writes them.
+   not counted; a coder that sees more, or changes tables inside a plane, may go below it.
 
 Enforced (exit code 60): part 1 at most ``MAX_SHARED``; part 2 at most ``MAX_THREAD`` where no layer has a sliding
 window (there every checkpoint keeps windowed rows that the final state has dropped, see ``superseded``); the default
@@ -25,58 +24,67 @@ Not guaranteed: that other texts give the same shares.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import random
 import stat
+import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
-from agentkv.bench.scorers.size import MAX_OVER_BOUND, MAX_SHARED, MAX_THREAD
+from agentkv.bench.base import (
+    Benchmark,
+    Column,
+    ModelSettings,
+    Row,
+    Table,
+    aims,
+    lengths_option,
+    option,
+    records,
+    rows_of,
+)
+from agentkv.bench.bound import label, measure_codecs
+from agentkv.bench.measured import Raw
+from agentkv.bench.results import say
+from agentkv.bench.texts import beginning, default_setting, manual_texts, opened, running_text, states
 from agentkv.blocks.blocks import Blocks
-from agentkv.engine import layout as blobs
-from agentkv.engine.base import Engine, State
-from agentkv.errors import GuaranteeViolated, UsageError
+from agentkv.engine.base import Engine
+from agentkv.errors import GuaranteeViolated
+from agentkv.figures import aim
 from agentkv.io.hashing import canonical_json
-from agentkv.records import Manifest, Section, SegmentRef
-from agentkv.store import codec as codecs
+from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
-from agentkv.store.format import HEADER_BYTES, TRAILER_BYTES, Codec
+from agentkv.store.format import Codec
 
-LENGTHS = (512, 1500, 3000)
-SKILLS, TURNS = 50, 40
-PREFIX_TOKENS = SKILL_TOKENS = 1500
 TURN_TOKENS = (60, 100)
 """A turn's length in tokens, from and to."""
 CODECS = ((Codec.ZSTD, 1), (Codec.ZSTD, 19), (Codec.PLANES, 1), (Codec.PLANES, 3), (Codec.PLANES, 9))
+MAX_SHARED, MAX_THREAD, MAX_OVER_BOUND = 1.05, 1.1, 1.03
+AIMS_OF_RAW = {("gemma-3-270m", 3000): 0.30}
+PUBLISHED_FROM = 1500
+"""Tokens; a shorter state is mostly header."""
 
-_OVERHEAD = HEADER_BYTES + TRAILER_BYTES
-_REPEATS = 3
 _ROOM = 64
 
-Segments = list[tuple[SegmentRef, NDArray[np.uint8]]]
-Elements = NDArray[np.uint16]
 
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelSettings):
+    """How much of everything. ``engine``: an open one with ``window``, instead of a model's name."""
 
-@dataclass(frozen=True)
-class Plan:
-    """How much of everything; ``skills`` or ``turns`` 0 leaves that part out."""
-
-    skills: int = SKILLS
-    prefix_tokens: int = PREFIX_TOKENS
-    skill_tokens: int = SKILL_TOKENS
-    turns: int = TURNS
-    lengths: tuple[int, ...] = LENGTHS
+    skills: int = option(50, "Skills on top of one prefix; 0: leave out.", metavar="N", least=0, small=2)
+    turns: int = option(40, "Turns of the thread; 0: leave out.", metavar="N", least=0, small=4)
+    lengths: tuple[int, ...] = lengths_option((512, 1500, 3000), (512,))
+    prefix_tokens: int = 1500
+    skill_tokens: int = 1500
     codecs: tuple[tuple[Codec, int], ...] = CODECS
+    texts: tuple[str, ...] | None = None
+    engine: Engine | None = None
 
     @property
     def window(self) -> int:
@@ -84,131 +92,262 @@ class Plan:
         skill = self.prefix_tokens + self.skill_tokens if self.skills else 0
         return -(-(max(skill, self.turns * TURN_TOKENS[1], *self.lengths) + _ROOM) // 256) * 256
 
-
-SMALL = Plan(skills=2, turns=4, lengths=(512,))
-
-
-def run(
-    model: str | Engine, texts: Sequence[str], plan: Plan = Plan(), *, settings: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """The whole benchmark; ``texts`` is the real text. An open engine must have ``plan.window``. See :func:`check`."""
-    started = now()
-    options: dict[str, Any] = {**(settings or {}), "window": plan.window}
-    with opened(model, options) as engine, tempfile.TemporaryDirectory(prefix="agentkv-size-") as temporary:
-        # A list of settings, not the plan itself: enumerations and tuples are not JSON.
-        shown = {**asdict(plan), "codecs": [label(*pair) for pair in plan.codecs], "lengths": list(plan.lengths)}
-        name, inputs = engine.info.name, canonical_json(list(texts))
-        header = origin("size", name, engine.info.sha256, inputs, started=started, **options, plan=shown)
-        raw: dict[str, Any] = {"store": {"model": name, "default": default_setting(), "sliding_window": 0}}
-        if plan.skills:
-            raw["shared_prefix"] = shared_prefix(engine, texts, plan, Path(temporary) / "shared")
-        if plan.turns:
-            raw["thread"] = thread(engine, texts, plan, Path(temporary))
-        for state in states(engine, texts, plan.lengths):
-            raw[f"codecs/{len(state.tokens)}"] = measure_codecs(state, plan.codecs)
-            raw["store"]["sliding_window"] = max(section.window for section in state.layout.sections)
-    return measured.result(header, raw)
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The amounts, as JSON."""
+        amounts = {name: getattr(self, name) for name in ("skills", "prefix_tokens", "skill_tokens", "turns")}
+        return {**amounts, "lengths": list(self.lengths), "codecs": [label(*pair) for pair in self.codecs]}
 
 
-def check(result: dict[str, Any]) -> None:
-    """Raise GuaranteeViolated unless what the module's text calls enforced holds."""
-    shared, talk = result.get("shared_prefix"), result.get("thread")
-    if shared and shared["ratio"] > MAX_SHARED:
-        raise GuaranteeViolated(f"{shared['skills']} skills take {shared['ratio']:.3f} of own rows + one prefix")
-    if talk and not result["sliding_window"] and talk["ratio"] > MAX_THREAD:
-        raise GuaranteeViolated(f"{talk['turns']} checkpoints take {talk['ratio']:.3f} of their final state")
-    for row in result["codecs"]:
-        over = next((c["over_bound"] for c in row["codecs"] if c["codec"] == default_setting()), 0.0)
-        if over > MAX_OVER_BOUND:
-            raise GuaranteeViolated(f"n = {row['n']}: the default codec takes {over:.3f} of the order-0 bound")
+class Coded(Row):
+    """One state in one codec. ``over_bound``: as a multiple of the order-0 bound; speeds in MB/s of raw state."""
+
+    codec: str
+    bytes: int
+    of_raw: float
+    over_bound: float | None = None
+    encode_ms: float | None = None
+    decode_ms: float | None = None
+    encode_mb_s: float | None = None
+    decode_mb_s: float | None = None
 
 
-def label(codec: Codec, level: int) -> str:
-    """How a codec and its level are called in results: ``planes 1``."""
-    return "raw" if codec is Codec.RAW else f"{codec.name.lower()} {level}"
+class SeenCodec(Row):
+    """Bytes of one codec, and milliseconds on one thread of each repeat."""
+
+    codec: str
+    bytes: int
+    encode_ms: list[float]
+    decode_ms: list[float]
+
+    def of(self, raw: int, bound: float) -> Coded:
+        """Against the raw state and its bound."""
+        encode, decode = statistics.median(self.encode_ms), statistics.median(self.decode_ms)
+        return Coded(
+            codec=self.codec,
+            bytes=self.bytes,
+            of_raw=self.bytes / raw,
+            over_bound=self.bytes / bound if bound else None,
+            encode_ms=encode,
+            decode_ms=decode,
+            encode_mb_s=raw / 1e3 / encode,
+            decode_mb_s=raw / 1e3 / decode,
+        )
 
 
-def default_setting() -> str:
-    """The label of what a store uses when it is not told otherwise."""
-    defaults = {name: item.default for name, item in inspect.signature(BlockStore).parameters.items()}
-    return "raw" if defaults["codec"] == "raw" else f"{defaults['codec']} {defaults['level']}"
+class SeenState(Row):
+    """The raw record of one length. ``variants``: other arrangements of the bytes, of results before 0.20."""
+
+    n: int
+    raw_bytes: int
+    live_bytes: int
+    bound_bytes: float
+    segments: int
+    codecs: list[SeenCodec]
+    variants: list[dict[str, Any]] = Field(default_factory=list)
 
 
-# --- engines, text, states --------------------------------------------------------------------------
+class StateSizes(Row):
+    """The figures of one length."""
+
+    n: int
+    raw_bytes: int
+    raw_bytes_per_token: float
+    segments: int
+    codecs: list[Coded]
+    variants: list[dict[str, Any]] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, seen: SeenState) -> StateSizes:
+        """From bytes and times."""
+        raw, bound = seen.raw_bytes, seen.bound_bytes
+        return cls(
+            n=seen.n,
+            raw_bytes=raw,
+            raw_bytes_per_token=raw / seen.n,
+            segments=seen.segments,
+            codecs=[
+                Coded(codec="raw", bytes=raw, of_raw=1.0),
+                Coded(codec="live rows", bytes=seen.live_bytes, of_raw=seen.live_bytes / raw),
+                *(one.of(raw, bound) for one in seen.codecs),
+                Coded(codec="order-0 bound", bytes=round(bound), of_raw=bound / raw, over_bound=1.0),
+            ],
+            variants=seen.variants,
+        )
+
+    def __getitem__(self, codec: str) -> Coded:
+        return next(one for one in self.codecs if one.codec == codec)
+
+    def cell(self, codec: str) -> str:
+        """Bytes a token, and the share of raw."""
+        one = next((one for one in self.codecs if one.codec == codec), None)
+        return "" if one is None else f"{one.bytes / self.n:,.0f} ({one.of_raw:.3f})"
+
+    def over_bound(self, codec: str) -> str:
+        """As a multiple of the order-0 bound."""
+        return "".join(f"{one.over_bound:.3f}" for one in self.codecs if one.codec == codec and one.over_bound)
+
+    def speeds(self) -> str:
+        """Encoding / decoding on one thread, in MB/s."""
+        return ", ".join(
+            f"{one.codec} {one.encode_mb_s:,.0f} / {one.decode_mb_s:,.0f}"
+            for one in self.codecs
+            if one.encode_mb_s is not None and one.decode_mb_s is not None
+        )
 
 
-@contextlib.contextmanager
-def opened(model: str | Engine, settings: dict[str, Any]) -> Iterator[Engine]:
-    """An engine for the time of a benchmark; one that was given stays open."""
-    if not isinstance(model, str):
-        yield model
-        return
-    from agentkv.engine.llama.engine import LlamaEngine
-    from agentkv.engine.settings import EngineSettings
-
-    with LlamaEngine.open(model, EngineSettings(**settings)) as engine:
-        yield engine
+def _coded(row: StateSizes) -> dict[str, Any]:
+    """As JSON: of raw and live rows only what they have, of a codec without a bound its None."""
+    codecs = [
+        one.model_dump() if one.encode_ms is not None else one.model_dump(exclude_none=True) for one in row.codecs
+    ]
+    return {**row.model_dump(), "codecs": codecs}
 
 
-def shuffled(texts: Sequence[str], seed: int) -> Iterator[str]:
-    """The texts' paragraphs in an order that ``seed`` gives, over and over, each time in another one."""
-    paragraphs = [part.strip() for text in texts for part in text.split("\n\n") if part.strip()]
-    if not paragraphs:
-        raise UsageError("there is no text to read")
-    rng = random.Random(seed)
-
-    def endless() -> Iterator[str]:
-        while True:
-            rng.shuffle(paragraphs)
-            yield from paragraphs
-
-    return endless()
+def shared_ratios(record: dict[str, Any]) -> dict[str, Any]:
+    """Bytes of everything, and of all segments, over own rows + one prefix."""
+    least = record["own_rows_bytes"] + record["prefix_bytes"]
+    ratios = {"ratio": record["bytes"]["total"] / least, "ratio_segments": record["bytes"]["segments"] / least}
+    return {**record, **ratios}
 
 
-def running_text(engine: Engine, texts: Sequence[str], n_tokens: int, seed: int) -> list[int]:
-    """``n_tokens`` ids of ``texts``' paragraphs in an order that ``seed`` gives, repeated if they are too few."""
-    paragraphs, ids = shuffled(texts, seed), list[int]()
-    while len(ids) < n_tokens:
-        ids += engine.tokenize(next(paragraphs) + "\n\n", special=False)
-    return ids[:n_tokens]
+def thread_ratios(record: dict[str, Any]) -> dict[str, Any]:
+    """Bytes of all checkpoints over those of the final state alone, and what the excess is made of."""
+    here, there = record["bytes"], record["final_alone_bytes"]
+    return {
+        **record,
+        "ratio": here["total"] / there["total"],
+        "ratio_segments": here["segments"] / there["segments"],
+        "excess": {
+            "small_segments": (record["last_segments_bytes"] - record["one_block_segments_bytes"]) / there["total"],
+            "superseded": record["superseded_bytes"] / there["total"],
+            "manifests": (here["manifests"] - there["manifests"]) / there["total"],
+            "other": (here["other"] - there["other"]) / there["total"],
+        },
+    }
 
 
-def beginning(engine: Engine, texts: Sequence[str], n_tokens: int, seed: int) -> list[int]:
-    """Like :func:`running_text`, as the beginning of a context: behind BOS where the model wants one."""
-    head = [engine.info.bos] if engine.info.add_bos and engine.info.bos is not None else []
-    return [*head, *running_text(engine, texts, n_tokens - len(head), seed)]
+class Size(Benchmark[Settings]):
+    """What blocks take up: many skills on one prefix, a thread's checkpoints, codecs against their bound."""
 
+    name = "size"
+    tables = (
+        Table(
+            rows_of(StateSizes, "codecs"),
+            (
+                Column("tokens", lambda row: f"{row.n:,}"),
+                Column("llama.cpp", lambda row: f"{row.raw_bytes / row.n:,.0f}"),
+                Column("masked rows dropped", lambda row: row.cell("live rows")),
+                Column("zstd 1", lambda row: row.cell("zstd 1")),
+                Column("planes 1 (default)", lambda row: row.cell("planes 1")),
+                Column("planes 3", lambda row: row.cell("planes 3")),
+                Column("order-0 bound of the planes", lambda row: row.cell("order-0 bound")),
+                Column("planes 1 / bound", lambda row: row.over_bound("planes 1")),
+            ),
+            name="size",
+            published=lambda row: row.n >= PUBLISHED_FROM,
+        ),
+    )
 
-def states(engine: Engine, texts: Sequence[str], lengths: Sequence[int]) -> Iterator[State]:
-    """The state after each length of one text, shortest first; read once."""
-    ids = beginning(engine, texts, max(lengths), seed=0)
-    engine.clear()
-    done = 0
-    for n in sorted(lengths):
-        start = time.perf_counter()
-        engine.extend(ids[done:n])
-        say(f"read {n:,} tokens, the last {n - done:,} in {time.perf_counter() - start:.1f} s")
-        done = n
-        yield engine.capture()
+    def run(self) -> dict[str, Any]:
+        """See the module's text."""
+        asked = self.settings
+        texts, options = list(asked.texts or manual_texts()), {"threads": asked.threads, "window": asked.window}
+        with (
+            opened(asked.engine or asked.model, options) as engine,
+            tempfile.TemporaryDirectory(prefix="agentkv-size-") as temporary,
+        ):
+            name, digest = engine.info.name, engine.info.sha256
+            raw: dict[str, Any] = {"store": {"model": name, "default": default_setting(), "sliding_window": 0}}
+            if asked.skills:
+                raw["shared_prefix"] = shared_prefix(engine, texts, asked, Path(temporary) / "shared")
+            if asked.turns:
+                raw["thread"] = thread(engine, texts, asked, Path(temporary))
+            for state in states(engine, texts, asked.lengths):
+                raw[f"codecs/{len(state.tokens)}"] = measure_codecs(state, asked.codecs)
+                raw["store"]["sliding_window"] = max(section.window for section in state.layout.sections)
+        settings = {**options, "plan": asked.plan}
+        return self.result(raw, model=name, model_sha256=digest, inputs=texts, settings=settings)
+
+    def recorded(self) -> dict[str, Any]:
+        """What was asked for."""
+        asked = self.settings
+        own = {"skills": asked.skills, "turns": asked.turns, "lengths": list(asked.lengths)}
+        return {"model": asked.model, "threads": asked.threads, **own}
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """``shared_prefix``, ``thread``, ``codecs``, ``sliding_window`` and ``aims``.
+
+        Raw: ``store`` (the model, the default setting, the sliding window), ``shared_prefix`` and ``thread`` (bytes),
+        ``codecs/N``.
+        """
+        parts = {"shared_prefix": shared_ratios, "thread": thread_ratios}
+        made: dict[str, Any] = {name: part(raw[name]) for name, part in parts.items() if name in raw}
+        rows = [StateSizes.of(seen) for seen in records(SeenState, raw, "codecs/")]
+        store, aimed = raw["store"], []
+        for row in rows:
+            limit = AIMS_OF_RAW.get((store["model"], row.n))
+            value = next((one.of_raw for one in row.codecs if one.codec == store["default"]), None)
+            if limit is not None and value is not None:
+                aimed.append(aim(f"{row.n:,} tokens, share of raw", value, limit))
+        if "thread" in made and store["sliding_window"]:
+            aimed.append(aim("thread, share of its final state", made["thread"]["ratio"], MAX_THREAD))
+        window = store["sliding_window"]
+        return {**made, "codecs": [_coded(row) for row in rows], "sliding_window": window, "aims": aimed}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """What the module's text calls enforced holds."""
+        shared, talk = result.get("shared_prefix"), result.get("thread")
+        if shared and shared["ratio"] > MAX_SHARED:
+            raise GuaranteeViolated(f"{shared['skills']} skills take {shared['ratio']:.3f} of own rows + one prefix")
+        if talk and not result["sliding_window"] and talk["ratio"] > MAX_THREAD:
+            raise GuaranteeViolated(f"{talk['turns']} checkpoints take {talk['ratio']:.3f} of their final state")
+        for row in result["codecs"]:
+            over = next((c["over_bound"] for c in row["codecs"] if c["codec"] == default_setting()), 0.0)
+            if over > MAX_OVER_BOUND:
+                raise GuaranteeViolated(f"n = {row['n']}: the default codec takes {over:.3f} of the order-0 bound")
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """Speeds, the shared prefix, the thread, aims."""
+        yield "bytes a token (share of llama.cpp's)"
+        for row in rows_of(StateSizes, "codecs")(result):
+            yield f"{row.n:,} tokens, {row.segments:,} segments; encode / decode MB/s on one thread: {row.speeds()}"
+        if part := result.get("shared_prefix"):
+            yield (
+                f"{part['skills']} skills of {part['skill_tokens']:,} tokens on top of {part['prefix_tokens']:,}: "
+                f"{part['bytes']['total'] / 1e6:,.1f} MB ({part['bytes']['manifests'] / 1e6:,.1f} MB manifests); "
+                f"{part['ratio']:.4f} of own rows + one prefix, segments alone {part['ratio_segments']:.4f}; "
+                f"{part['unshared_bytes'] / 1e6:,.1f} MB if nothing were shared"
+            )
+        if part := result.get("thread"):
+            excess = ", ".join(f"{name.replace('_', ' ')} {share:+.1%}" for name, share in part["excess"].items())
+            yield (
+                f"{part['turns']} checkpoints, {part['tokens']:,} tokens: {part['ratio']:.4f} of the final state alone"
+                f", segments {part['ratio_segments']:.4f} ({excess})"
+            )
+        yield from aims(result)
 
 
 def bytes_below(root: Path) -> dict[str, int]:
     """Bytes of all files below ``root``, by the first folder; ``.`` for files in it."""
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for path in root.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # a temporary file of a moment ago
             info = path.lstat()
             parts = path.relative_to(root).parts
             if stat.S_ISREG(info.st_mode):
-                found[parts[0] if len(parts) > 1 else "."] += info.st_size
-    return dict(sorted(found.items()))
+                sizes[parts[0] if len(parts) > 1 else "."] += info.st_size
+    return dict(sorted(sizes.items()))
 
 
 def disk_usage(root: Path) -> dict[str, int]:
     """Bytes of all files below a store: ``segments``, ``manifests``, ``other`` and ``total``."""
-    found = bytes_below(root)
-    usage = {name: found.pop(name, 0) for name in ("segments", "manifests")}
-    usage["other"] = sum(found.values())
+    folders = bytes_below(root)
+    usage = {name: folders.pop(name, 0) for name in ("segments", "manifests")}
+    usage["other"] = sum(folders.values())
     return {**usage, "total": sum(usage.values())}
 
 
@@ -227,9 +366,9 @@ def _digests(manifest: Manifest, start: int = 0) -> set[str]:
 
 
 def shared_prefix(
-    engine: Engine, texts: Sequence[str], plan: Plan, folder: Path, make: Callable[..., Blocks] = Blocks
+    engine: Engine, texts: Sequence[str], plan: Settings, folder: Path, make: Callable[..., Blocks] = Blocks
 ) -> dict[str, Any]:
-    """Deposit one prefix and ``plan.skills`` skills behind it, and see what the store takes up."""
+    """Deposit one prefix and ``plan.skills`` skills on top of it, and see what the store takes up."""
     with BlockStore(folder) as store:
         blocks = make(engine, store)
         prefix = blocks.deposit(beginning(engine, texts, plan.prefix_tokens, seed=-1), allow_inexact=True).manifest
@@ -257,7 +396,7 @@ def shared_prefix(
 # --- 2. a thread with a checkpoint after every turn -------------------------------------------------
 
 
-def thread(engine: Engine, texts: Sequence[str], plan: Plan, folder: Path) -> dict[str, Any]:
+def thread(engine: Engine, texts: Sequence[str], plan: Settings, folder: Path) -> dict[str, Any]:
     """Deposit a chain of turns, then the same tokens as one block in an empty store, and compare."""
     rng, step = random.Random(0), max(1, engine.alignment)
     sizes = [rng.randrange(TURN_TOKENS[0], TURN_TOKENS[1] + 1) // step * step for _ in range(plan.turns)]
@@ -293,139 +432,3 @@ def _manifest_parts(manifests: Sequence[Manifest]) -> dict[str, int]:
     fields = ("tokens", "layout", "segments", "fingerprint")
     dumped = [manifest.model_dump(mode="json") for manifest in manifests]
     return {field: sum(len(canonical_json(one[field])) for one in dumped) for field in fields}
-
-
-# --- 3. codecs and the bound ------------------------------------------------------------------------
-
-
-def measure_codecs(state: State, settings: Sequence[tuple[Codec, int]]) -> dict[str, Any]:
-    """One state's segments under each codec, the order-0 bound, and other arrangements of the bytes."""
-    n, raw = len(state.tokens), state.blob.nbytes
-    cut = blobs.cut(state.blob, state.layout, n, blobs.cuts(0, n))
-    segments = list({ref.sha256: (ref, data) for ref, data in cut}.values())
-    bound = sum(planes_entropy(data, ref.element_bytes) for ref, data in segments)
-    live = raw - masked_bytes(state)
-    rows = []
-    for codec, level in settings:
-        rows.append({"codec": label(codec, level), **_encode_all(segments, codec, level)})
-        say(f"n = {n:,}, {label(codec, level)}: {rows[-1]['bytes'] / raw:.4f} of raw")
-    return {
-        "n": n,
-        "raw_bytes": raw,
-        "live_bytes": live,
-        "bound_bytes": bound,
-        "segments": len(segments),
-        "codecs": rows,
-        "variants": variants(state.layout.sections, segments),
-    }
-
-
-def masked_bytes(state: State) -> int:
-    """Bytes of rows that a sliding window masks from every later token; they are zero in the state."""
-    n, total = len(state.tokens), 0
-    for section in state.layout.sections:
-        planes = [item for item in (*section.keys, *section.values) if item.ggml_type != blobs.CELLS]
-        dead = max(0, n - section.window) if section.window else 0
-        total += dead * sum(item.row_bytes for item in planes)
-    return total
-
-
-def plane_entropies(raw: NDArray[np.uint8], width: int) -> list[float]:
-    """Bytes that an ideal order-0 coder needs for each byte plane of ``raw``, highest plane first."""
-    elements = raw.reshape(-1, width) if raw.size % width == 0 else raw.reshape(-1, 1)
-    return [_entropy(elements[:, plane]) for plane in reversed(range(elements.shape[1]))]
-
-
-def planes_entropy(raw: NDArray[np.uint8], width: int) -> float:
-    """The order-0 bound of one segment, in bytes."""
-    return sum(plane_entropies(raw, width))
-
-
-def _entropy(values: NDArray[Any]) -> float:
-    counts = np.bincount(values, minlength=256)
-    shares = counts[counts > 0] / values.size
-    return float(-(shares * np.log2(shares)).sum() * values.size / 8)
-
-
-def _encode_all(segments: Segments, codec: Codec, level: int) -> dict[str, Any]:
-    """Bytes of the files, and milliseconds on one thread of each repeat: three, one for slow levels."""
-    repeats = _REPEATS if level < 9 else 1
-    encode, decode, size = list[float](), list[float](), 0
-    out = np.empty(max(data.size for _, data in segments), np.uint8)
-    for _ in range(repeats):
-        size, spent, back = 0, 0.0, 0.0
-        for ref, data in segments:
-            start = time.perf_counter()
-            used, payload = codecs.encode(data, ref.element_bytes, codec, level)
-            spent += time.perf_counter() - start
-            kept = np.frombuffer(payload, np.uint8)
-            size += kept.size + _OVERHEAD
-            start = time.perf_counter()
-            codecs.decode(kept, used, ref.element_bytes, out[: data.size])
-            back += time.perf_counter() - start
-            if not np.array_equal(out[: data.size], data):
-                raise GuaranteeViolated(f"{label(codec, level)} gave other bytes back than it was given")
-        encode.append(spent * 1e3)
-        decode.append(back * 1e3)
-    return {"bytes": size, "encode_ms": encode, "decode_ms": decode}
-
-
-# --- other arrangements, measured only --------------------------------------------------------------
-
-
-def variants(sections: Sequence[Section], segments: Segments) -> list[dict[str, Any]]:
-    """Planes at level 1 after a reversible change of the elements, and the bound; two-byte elements only.
-
-    ``token-major``: the channels of each token side by side; the others begin from it. ``channel-major``: the tokens
-    of each channel side by side. ``xor``: each element against the same channel's, one token before. ``rotated``: the
-    sign moved from the top to the bottom, so that the first byte is exponent and mantissa. ``table a channel`` is a
-    bound only: the high plane with a table of its own for each channel over the whole state, tables not counted.
-    """
-    pieces = [_pieces(sections[ref.section], ref, data) for ref, data in segments]
-    if any(not piece for piece in pieces):
-        return []
-    changes: dict[str, Callable[[Elements], Elements]] = {
-        "token-major": lambda m: m,
-        "channel-major": lambda m: m.T,
-        "xor": lambda m: np.concatenate([m[:1], m[1:] ^ m[:-1]]),
-        "rotated": lambda m: m << np.uint16(1) | m >> np.uint16(15),
-    }
-    rows: list[dict[str, Any]] = []
-    for name, change in changes.items():
-        bound, size = 0.0, 0
-        for piece in pieces:
-            data = np.concatenate([np.ascontiguousarray(change(m)).reshape(-1) for m in piece]).view(np.uint8)
-            bound += planes_entropy(data, 2)
-            size += memoryview(codecs.encode(data, 2, Codec.PLANES, 1)[1]).nbytes + _OVERHEAD
-        rows.append({"variant": name, "bytes": size, "bound_bytes": round(bound)})
-    low = sum(plane_entropies(data, 2)[1] for _, data in segments)
-    rows.append(
-        {"variant": "table a channel", "bytes": None, "bound_bytes": round(low + _by_channel(segments, pieces))}
-    )
-    return rows
-
-
-def _by_channel(segments: Segments, pieces: list[list[Elements]]) -> float:
-    """Entropy of the live rows' high bytes in bytes, a table for each layer's each channel."""
-    total = 0.0
-    for section in sorted({ref.section for ref, _ in segments}):
-        mine = [piece for (ref, _), piece in zip(segments, pieces, strict=True) if ref.section == section]
-        for layer in zip(*mine, strict=True):
-            rows = np.concatenate(layer)
-            high = rows[rows.any(axis=1)] >> 8  # masked rows are zero, and would need no table
-            total += sum(_entropy(high[:, channel]) for channel in range(high.shape[1]))
-    return total
-
-
-def _pieces(section: Section, ref: SegmentRef, data: NDArray[np.uint8]) -> list[Elements]:
-    """A segment's layers as matrices (tokens, channels); none where they are not two-byte elements alone."""
-    n, at, found = ref.stop - ref.start, 0, list[Elements]()
-    if ref.element_bytes != 2:
-        return []
-    for item in (*section.keys, *section.values):
-        if item.ggml_type == blobs.CELLS:
-            return []
-        flat = data[at : at + n * item.row_bytes].view(np.uint16)
-        found.append(flat.reshape(n, -1) if item.token_major else flat.reshape(-1, n).T)
-        at += n * item.row_bytes
-    return found

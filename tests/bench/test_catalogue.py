@@ -10,8 +10,8 @@ import pytest
 
 from agentkv import BlockStore
 from agentkv.bench import catalogue
-from agentkv.bench.scorers.catalogue import growth
-from agentkv.cli.bench.catalogue import _show as shown
+from agentkv.bench.catalogue import Catalogue, Count, growth
+from agentkv.cli.bench import show_tables
 from agentkv.errors import GuaranteeViolated
 
 
@@ -36,10 +36,11 @@ def asked(root: str, question: str, blocks: int = 12) -> dict[str, Any]:
 
 
 def test_the_whole_in_new_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = catalogue.run([30, 10], processes=1, synced=5, folder=tmp_path)
-    shown(result)
-    assert "30 blocks" in capsys.readouterr().out
-    catalogue.check(result)
+    result = Catalogue(blocks=(30, 10), processes=1, synced=5, folder=tmp_path).run()
+    show_tables(Catalogue.tables, result)
+    assert "a router's candidates" in capsys.readouterr().out
+    assert list(Catalogue.notes(result))[-1].startswith("created 20 blocks without fsync")
+    Catalogue.check(result)
     assert [row["blocks"] for row in result["counts"]] == [10, 30]
     assert [(part["blocks"], part["synced"]) for part in result["created"]] == [(5, True), (5, False), (20, False)]
     for row in result["counts"]:
@@ -83,9 +84,10 @@ def test_unsynced_creation_makes_the_same_files_without_fsync(tmp_path: Path, ro
 
 
 def test_growth_is_the_exponent() -> None:
-    def row(blocks: int, ms: float) -> dict[str, Any]:
-        times = {"first_ms": {"median": ms}, "again_ms": {"median": 1.0}}
-        return {"blocks": blocks, "questions": {"names": times}}
+    def row(blocks: int, ms: float) -> Count:
+        once, again = ({"median": value, "min": value, "max": value} for value in (ms, 1.0))
+        times = {"open_ms": again, "first_ms": once, "again_ms": again, "right": True}
+        return Count.model_validate({"blocks": blocks, "questions": {"names": times}})
 
     found = growth([row(1000, 3.0), row(5000, 7.0), row(10_000, 300.0)])
     assert found["names"] == {"first_ms": pytest.approx(2.0), "again_ms": 0.0}
@@ -95,4 +97,4 @@ def test_growth_is_the_exponent() -> None:
 def test_a_wrong_answer_is_a_violation() -> None:
     result = {"counts": [{"blocks": 5, "questions": {"names": {"right": True}, "route": {"right": False}}}]}
     with pytest.raises(GuaranteeViolated, match="route"):
-        catalogue.check(result)
+        Catalogue.check(result)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentkv.bench import integrity
-from agentkv.bench.integrity import concurrency, corruption, faults, power
+from agentkv.bench.faults import Step, Watch, breaking, watched
+from agentkv.bench.integrity import Integrity, concurrency, corruption, faults, power
+from agentkv.bench.integrity.concurrency import Together
 from agentkv.bench.integrity.material import bytes_of, look
-from agentkv.bench.integrity.steps import Step, Watch, breaking, watched
 from agentkv.cli.bench import app
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.io.hashing import sha256
@@ -40,16 +40,16 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_step_of_a_deposit_may_fail_or_be_the_last(tmp_path: Path) -> None:
     rows = faults.run(tmp_path, DEPOSIT, every=6)
     faults.check(rows)
-    assert {row["mode"] for row in rows} == {
+    assert {row.mode for row in rows} == {
         "EIO", "ENOSPC", "EIO for ever", "Ctrl-C before", "Ctrl-C after", "SIGKILL before", "SIGKILL after",
     }  # fmt: skip
-    steps = rows[0]["steps"]
+    steps = rows[0].steps
     assert steps > 30
     for row in rows:
-        assert row["cases"] == len(range(0, steps, 6))
-        if row["mode"].startswith("SIGKILL"):
-            assert row["ends"] == {"killed": row["cases"]}
-    ends = {row["mode"]: set(row["ends"]) for row in rows}
+        assert row.cases == len(range(0, steps, 6))
+        if row.mode.startswith("SIGKILL"):
+            assert row.ends == {"killed": row.cases}
+    ends = {row.mode: set(row.ends) for row in rows}
     assert ends["EIO"] == {"StoreReadError"}
     assert ends["ENOSPC"] == {"StoreFull"}
     assert ends["Ctrl-C after"] == {"KeyboardInterrupt"}
@@ -59,15 +59,15 @@ def test_every_step_of_a_deposit_may_fail_or_be_the_last(tmp_path: Path) -> None
 def test_every_step_of_other_operations_may_fail_or_be_the_last(tmp_path: Path, name: str) -> None:
     rows = faults.run(tmp_path, [one for one in faults.OPERATIONS if one.name == name], every=9)
     faults.check(rows)
-    assert sum(row["cases"] for row in rows) >= len(rows)
+    assert sum(row.cases for row in rows) >= len(rows)
 
 
 def test_it_shows_a_deposit_that_cleans_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc.Intent, "roll_back", lambda self: None)
     monkeypatch.setattr(gc, "recover", lambda files: None)
     rows = faults.run(tmp_path, DEPOSIT, every=8)
-    assert sum(row["leftovers"] for row in rows) > 0
-    assert sum(row["leftovers_at_once"] for row in rows) > 0
+    assert sum(row.leftovers for row in rows) > 0
+    assert sum(row.leftovers_at_once for row in rows) > 0
     with pytest.raises(GuaranteeViolated, match="deposit"):
         faults.check(rows)
 
@@ -81,7 +81,7 @@ def test_it_shows_a_manifest_that_comes_before_its_segments(tmp_path: Path, monk
 
     monkeypatch.setattr(deposit.Deposit, "_commit", commit)
     rows = faults.run(tmp_path, DEPOSIT, every=8)
-    assert sum(row["half"] for row in rows) > 0
+    assert sum(row.half for row in rows) > 0
     with pytest.raises(GuaranteeViolated):
         faults.check(rows)
 
@@ -103,15 +103,15 @@ def test_a_failed_write_with_no_space_leaves_half_of_it(tmp_path: Path) -> None:
 def test_no_state_after_a_power_failure_lacks_anything(tmp_path: Path) -> None:
     rows = power.run(tmp_path, DEPOSIT, sample=30)
     power.check(rows)
-    assert rows[0]["states"] == 30
-    assert rows[0]["possible"] > 200
-    assert rows[0]["waited_for_collect"] > 0
+    assert rows[0].states == 30
+    assert rows[0].possible > 200
+    assert rows[0].waited_for_collect > 0
 
 
 @pytest.mark.parametrize("found", ["half", "not_durable"])
 def test_it_shows_what_is_not_synced(tmp_path: Path, found: str) -> None:
     rows = power.run(tmp_path, DEPOSIT, sample=40, without=("fsync",))
-    assert rows[0][found] > 0
+    assert getattr(rows[0], found) > 0
     with pytest.raises(GuaranteeViolated):
         power.check(rows)
 
@@ -144,7 +144,7 @@ def _names(disk: power._Disk, kept: frozenset[int]) -> tuple[str, ...]:
 
 def test_processes_beside_each_other(tmp_path: Path) -> None:
     result = concurrency.run(tmp_path, concurrency.SMALL)
-    concurrency.check(result)
+    concurrency.check(Together.model_validate(result))
     assert result["processes"] == 6
     assert result["rounds"]["write"] == 16
     assert result["blocks"] == len([name for name in bytes_of(tmp_path / "store") if name.startswith("manifests/")])
@@ -164,10 +164,12 @@ def test_a_result_with_a_fault_does_not_pass(change: Callable[[dict[str, Any]], 
     roles = ("write", "read", "collect", "remove", "check")
     result: dict[str, Any] = dict.fromkeys(kinds, 0)
     result |= {"rounds": dict.fromkeys(roles, 5), "longest_ms": dict.fromkeys(roles, 5.0), "examples": {}}
-    concurrency.check(result)
+    counts = ("processes", "writers", "deposits", "blocks", "misses", "collected_segments")
+    result |= dict.fromkeys(counts, 1)
+    concurrency.check(Together.model_validate(result))
     change(result)
     with pytest.raises(GuaranteeViolated):
-        concurrency.check(result)
+        concurrency.check(Together.model_validate(result))
 
 
 # --- corruption -----------------------------------------------------------------------------------
@@ -176,9 +178,9 @@ def test_a_result_with_a_fault_does_not_pass(change: Callable[[dict[str, Any]], 
 def test_damage_of_every_kind_is_refused(tmp_path: Path) -> None:
     result = corruption.run(tmp_path, PLAN)
     corruption.check(result)
-    assert set(result["files"]) == {*RECORDS, "segment", "manifest", "model"}
-    for tally in result["damages"].values():
-        assert tally["cases"] == sum(tally["refused"].values()) > 0
+    assert set(result.files) == {*RECORDS, "segment", "manifest", "model"}
+    for row in result.damages.values():
+        assert row.cases == sum(row.refused.values()) > 0
 
 
 def test_it_shows_a_seal_that_nobody_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,8 +226,8 @@ def test_the_regions_of_a_file_cover_it_without_a_gap(tmp_path: Path) -> None:
 def test_parts_and_totals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = power.cases
     monkeypatch.setattr(power, "cases", lambda place, operations, sample: real(place, operations[1:], sample=3))
-    result = integrity.run(small=True, parts=("power",), folder=tmp_path)
-    integrity.check(result)
+    result = Integrity(small=True, parts=("power",), folder=tmp_path).run()
+    Integrity.check(result)
     assert set(result) >= {"benchmark", "machine", "power", "totals"}
     assert "faults" not in result
     assert result["totals"]["power_states"] == sum(row["states"] for row in result["power"])
@@ -241,7 +243,8 @@ def test_the_command_shows_ends_with_60_and_refuses_other_parts(
     command = ["integrity", "--small", "--only", "power", "--folder", str(tmp_path)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
-    assert "5 of 9" in done.stdout
+    assert "power failures at 3 moments" in done.stdout
+    assert "in 1 of them something waited" in done.stdout
     states[2][3] = {"lost": ["state 3"]}
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 60

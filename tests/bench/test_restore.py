@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.bench import restore
-from agentkv.bench.scorers.restore import recommend
-from agentkv.bench.size import default_setting
-from agentkv.cli.bench.restore import _show as shown
+from agentkv.bench import pagecache, restore, texts
+from agentkv.bench.restore import Restore, recommend
+from agentkv.bench.texts import default_setting
+from agentkv.cli.bench import show_tables
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.io.hashing import sha256
 
@@ -23,20 +23,20 @@ TEXTS = ["The release train leaves on Tuesday.\n\nThe cutoff is on Monday."]
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return restore.run(None, lengths=[64, 300], repeats=2, folder=tmp_path_factory.mktemp("disk"))
+    return Restore(synthetic=True, lengths=(64, 300), repeats=2, folder=tmp_path_factory.mktemp("disk")).run()
 
 
 class TestRun:
     def test_every_setting_at_every_length(self, synthetic: dict[str, Any]) -> None:
         assert [row["n"] for row in synthetic["lengths"]] == [64, 300]
         for row in synthetic["lengths"]:
-            assert [way["setting"] for way in row["settings"]] == list(restore.SETTINGS)
+            assert [way["setting"] for way in row["settings"]] == list(Restore.settings_type.codecs)
             assert row["native_ms"] is row["ram_of_memcpy"] is None
             for way in row["settings"]:
                 assert way["equal"]
                 assert {"warm first", "warm again"} <= set(way["modes"])
                 assert all(mode["ms"]["repeats"] == 2 for mode in way["modes"].values())
-        restore.check(synthetic)
+        Restore.check(synthetic)
 
     def test_sizes_are_those_of_the_state(self, synthetic: dict[str, Any]) -> None:
         row = synthetic["lengths"][-1]
@@ -44,18 +44,20 @@ class TestRun:
         # The cell table, 16 bytes a token, is structure: it is not stored.
         assert 0.99 < sizes["raw"] <= 1.01
         assert sizes["planes 1"] < sizes["zstd 1"] < sizes["raw"]
-        assert row["state_bytes"] > 300 * 2 * 2 * restore.LAYERS * restore.CHANNELS
+        assert row["state_bytes"] > 300 * 2 * 2 * texts.LAYERS * texts.CHANNELS
 
     def test_what_the_terminal_shows(self, synthetic: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-        shown(synthetic)
-        out = capsys.readouterr().out
+        show_tables(Restore.tables, synthetic)
+        out = capsys.readouterr().out + "\n".join(Restore.notes(synthetic))
         assert "300 tokens, 7 MB; memcpy" in out
         assert "recommended: " in out
         assert "warm again" in out
 
     def test_with_an_engine(self, tmp_path: Path) -> None:
         engine = FakeEngine(window=600)
-        result = restore.run(engine, TEXTS, lengths=[100, 500, 5000], codecs=["raw"], repeats=2, folder=tmp_path)
+        result = Restore(
+            engine=engine, texts=tuple(TEXTS), lengths=(100, 500, 5000), codecs=("raw",), repeats=2, folder=tmp_path
+        ).run()
         assert [row["n"] for row in result["lengths"]] == [100, 500]
         assert result["left_out"] == {"5000": "over the window"}
         assert all(row["ram_of_memcpy"] > 0 and row["native_ms"]["median"] > 0 for row in result["lengths"])
@@ -66,10 +68,10 @@ class TestRun:
         row = synthetic["lengths"][0]
         worse = {**row, "settings": [{**row["settings"][0], "equal": False}]}
         with pytest.raises(GuaranteeViolated, match="planes 1"):
-            restore.check({**synthetic, "lengths": [worse]})
+            Restore.check({**synthetic, "lengths": [worse]})
 
     def test_a_change_in_a_state_is_seen(self, tmp_path: Path) -> None:
-        state = restore.synthetic_state(64, 0)
+        state = texts.synthetic_state(64, 0)
         manifest, segments = restore.manifest_of(FakeEngine(window=64).fingerprint(), state)
         state.blob[-1] ^= 1
         row = restore._measure_setting(FakeEngine(window=64), state, manifest, segments, "raw", 1, 1, tmp_path / "s")
@@ -78,27 +80,27 @@ class TestRun:
     @pytest.mark.parametrize("text", ["lz4", "planes fast", ""])
     def test_unknown_setting(self, text: str) -> None:
         with pytest.raises(UsageError):
-            restore.run(None, lengths=[64], codecs=[text])
+            Restore(synthetic=True, lengths=(64,), codecs=(text,)).run()
 
     def test_no_length_fits(self) -> None:
         with pytest.raises(UsageError, match="fits"):
-            restore.run(FakeEngine(window=64), TEXTS, lengths=[64])
+            Restore(engine=FakeEngine(window=64), texts=tuple(TEXTS), lengths=(64,)).run()
 
 
 class TestPageCache:
     def test_pages_go_and_come_back(self, tmp_path: Path) -> None:
         path = tmp_path / "file"
         path.write_bytes(os.urandom(1 << 20))
-        assert restore.resident_pages(path) == ((1 << 20) / 4096, (1 << 20) // 4096)
-        if restore.evict([path]) > 0:
+        assert pagecache.resident_pages(path) == ((1 << 20) / 4096, (1 << 20) // 4096)
+        if pagecache.evict([path]) > 0:
             pytest.skip("this file system keeps pages")
-        assert restore.resident_pages(path)[0] == 0
+        assert pagecache.resident_pages(path)[0] == 0
         path.read_bytes()
-        assert restore.resident_pages(path)[0] == (1 << 20) / 4096
+        assert pagecache.resident_pages(path)[0] == (1 << 20) / 4096
 
     def test_where_pages_stay_cold_is_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "posix_fadvise", lambda *_: None)
-        result = restore.run(None, lengths=[64], codecs=["raw"], repeats=1, folder=tmp_path)
+        result = Restore(synthetic=True, lengths=(64,), codecs=("raw",), repeats=1, folder=tmp_path).run()
         way = result["lengths"][0]["settings"][0]
         assert set(way["modes"]) == {"warm first", "warm again"}
         assert way["cold"].startswith("left out: 100% of the pages")
@@ -109,12 +111,12 @@ class TestPageCache:
     def test_without_the_call_nothing_is_taken_for_cold(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "file").write_bytes(b"x")
         monkeypatch.delattr(os, "posix_fadvise")
-        assert restore.evict([tmp_path / "file"]) == 1.0
+        assert pagecache.evict([tmp_path / "file"]) == 1.0
 
 
 def test_times_leave_out_what_frames_the_work() -> None:
     calls = []
-    stats = restore.times(
+    stats = pagecache.times(
         lambda: calls.append("work"), 2, lambda: (calls.append("before"), time.sleep(0.05)), lambda: calls.append("end")
     )
     assert calls == ["before", "work", "end"] * 2
@@ -164,8 +166,8 @@ class TestRecommendation:
 
 
 def test_synthetic_state_has_the_exponents_of_half_floats() -> None:
-    state = restore.synthetic_state(256, 1)
-    assert np.array_equal(state.blob, restore.synthetic_state(256, 1).blob)
-    values = state.blob[-2 * 256 * restore.CHANNELS :].view("<f2")
+    state = texts.synthetic_state(256, 1)
+    assert np.array_equal(state.blob, texts.synthetic_state(256, 1).blob)
+    values = state.blob[-2 * 256 * texts.CHANNELS :].view("<f2")
     assert np.isfinite(values).all()
     assert len(np.unique(values)) > 1000

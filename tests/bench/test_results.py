@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agentkv.bench import measured, report
+from agentkv.bench import measured, results
 from agentkv.bench.results import Result, read, read_all, require_one_run
 from agentkv.errors import DifferentRuns, InvalidResult
 from agentkv.evidence import Item
@@ -33,23 +33,23 @@ def summary(items: Any) -> dict[str, Any]:
 
 
 def made(**raw: float) -> dict[str, Any]:
-    return measured.result(report.origin("a test of results", "m", "ab" * 32, b"inputs", seed=7), raw)
+    return measured.result(results.origin("a test of results", "m", "ab" * 32, b"inputs", seed=7), raw)
 
 
 def test_the_header_says_where_a_result_comes_from() -> None:
-    header = report.origin("x", "m", "cd" * 32, b"inputs", started="2026-01-02T03:04:05Z", seed=7)
+    header = results.origin("x", "m", "cd" * 32, b"inputs", started="2026-01-02T03:04:05Z", seed=7)
     assert header["settings"] == {"seed": 7}
     assert header["started"] == "2026-01-02T03:04:05Z"
     assert header["machine"]["memory_bytes"] > 1 << 28
     assert header["machine"]["cores"] >= 1
     assert len(header["versions"]["llama_cpp_sha256"]) == 64
-    assert header["run"] != report.origin("x", "m", "", b"")["run"]
+    assert header["run"] != results.origin("x", "m", "", b"")["run"]
     assert set(header) | {"finished"} == set(measured.HEADER)
 
 
 def test_a_result_survives_its_file_and_is_computed_again(tmp_path: Path) -> None:
     whole = made(a=1.5, b=2.25)
-    report.save(whole, tmp_path / "deep" / "r.json")
+    results.save(whole, tmp_path / "deep" / "r.json")
     found = read(tmp_path / "deep" / "r.json")
     assert found.data.pop("finished") >= found.data["started"]
     assert found.data == whole
@@ -68,7 +68,7 @@ def test_a_bent_figure_and_a_bent_record_are_found() -> None:
 
 
 def test_a_summary_is_compared_with_the_summary() -> None:
-    header = report.origin("a test of summaries", "m", "", b"")
+    header = results.origin("a test of summaries", "m", "", b"")
     items = [Item("1", "yes", "yes", {"generated": 1}), Item("2", "no", "yes", figures={"ms": 2})]
     whole = measured.result(header, items, under="summary")
     assert whole["summary"] == {"right": 1}
@@ -80,8 +80,8 @@ def test_a_summary_is_compared_with_the_summary() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"raw": None}, "raw records are none"),
-        ({"raw": [{"raw": 1}]}, "raw records are none"),
+        ({"raw": None}, "raw records are malformed"),
+        ({"raw": [{"raw": 1}]}, "raw records are malformed"),
         ({"raw": [{"key": "a", "raw": "text"}]}, "not those of it"),
         ({"version": 9}, "no scorer of its version 9"),
     ],

@@ -12,24 +12,32 @@ from typing import Any
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.bench import catalogue, integrity, measured, portability, report, restore, size
+from agentkv.bench import measured, results
+from agentkv.bench.architectures import Architectures
+from agentkv.bench.catalogue import Catalogue
+from agentkv.bench.exactness import Exactness
+from agentkv.bench.integrity import Integrity, corruption, faults, power
+from agentkv.bench.portability import Portability
+from agentkv.bench.restore import Restore
 from agentkv.bench.results import read
-from agentkv.bench.scorers import architectures, exactness, subsidy
-from agentkv.bench.scorers import integrity as integrity_scorer
+from agentkv.bench.size import Size
+from agentkv.bench.subsidy import Subsidy
 from agentkv.store.format import Codec
 from tests.benchmarks.agent import arms, conversation, secrets, threads
 from tests.benchmarks.commands.registry import BENCHMARKS
 from tests.conftest import REPOSITORY
 
 TEXTS = [f"Paragraph {i} says that rule {i * 7} holds on day {i}.\n\n" * 2 for i in range(20)]
-PLAN = size.Plan(skills=2, prefix_tokens=300, skill_tokens=100, turns=3, lengths=(64,), codecs=((Codec.PLANES, 1),))
+AMOUNTS: dict[str, Any] = {"skills": 2, "prefix_tokens": 300, "skill_tokens": 100, "turns": 3, "lengths": (64,)}
 
 RUNS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "size": lambda folder: size.run(FakeEngine(window=2048), TEXTS, PLAN),
-    "restore": lambda folder: restore.run(None, lengths=[64], codecs=["raw"], repeats=2, folder=folder),
-    "catalogue": lambda folder: catalogue.run([10], processes=1, synced=2, folder=folder),
-    "integrity": lambda folder: integrity.run(small=True, parts=("power",), folder=folder),
-    "portability": lambda folder: portability.run("fake", REPOSITORY / "skills", per=1),
+    "size": lambda folder: Size(
+        engine=FakeEngine(window=2048), texts=tuple(TEXTS), codecs=((Codec.PLANES, 1),), **AMOUNTS
+    ).run(),
+    "restore": lambda folder: Restore(synthetic=True, lengths=(64,), codecs=("raw",), repeats=2, folder=folder).run(),
+    "catalogue": lambda folder: Catalogue(blocks=(10,), processes=1, synced=2, folder=folder).run(),
+    "integrity": lambda folder: Integrity(small=True, parts=("power",), folder=folder).run(),
+    "portability": lambda folder: Portability(model="fake", skills=REPOSITORY / "skills", manuals=1).run(),
     "agent, secrets": lambda folder: secrets.on(FakeEngine(), arms.FAKE, secrets.Plan(turns=6), folder),
     "agent, threads": lambda folder: threads.on(FakeEngine(), arms.FAKE, threads.SMALL, folder),
     "agent, conversation": lambda folder: conversation.run(
@@ -46,7 +54,7 @@ RUNS: dict[str, Callable[[Path], dict[str, Any]]] = {
 def test_a_file_gives_the_figures_that_were_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     result = RUNS[name](tmp_path / "store")
-    report.save(result, tmp_path / "result.json")
+    results.save(result, tmp_path / "result.json")
     found = read(tmp_path / "result.json").data
     assert found["benchmark"] == name.split(",")[0]
     assert measured.rescore(found) == []
@@ -86,7 +94,7 @@ def test_exactness_counts_steps_and_samples() -> None:
     raw["length/600"]["control"] = [["a", "b", "c"], ["a", "x", "c"]]
     raw["sample/1"]["variants"]["8"] = {"sha256": "other", "kl": 0.5, "flipped": True}
     raw["sample/2"]["variants"]["8"] = {"sha256": "other", "kl": 0.25, "flipped": False}
-    found = exactness.figures(raw)
+    found = Exactness.figures(raw)
     (row,) = found["lengths"]
     assert (row["equal_steps"], row["first_difference"], row["control_equal_steps"]) == (46, 6, 2)
     assert row["recaptured_equal"]
@@ -95,8 +103,8 @@ def test_exactness_counts_steps_and_samples() -> None:
     assert (moved["equal"], moved["argmax_flips"]) == (2, 1)
     assert (moved["kl_median"], moved["kl_p99"], moved["kl_max"]) == (0.125, 0.5, 0.5)
     raw["length/600"]["recaptured_sha256"] = "bb"
-    assert not exactness.figures(raw)["lengths"][0]["recaptured_equal"]
-    assert exactness.figures({})["samples"]["0"]["n"] == 0
+    assert not Exactness.figures(raw)["lengths"][0]["recaptured_equal"]
+    assert Exactness.figures({})["samples"]["0"]["n"] == 0
 
 
 def test_subsidy_takes_medians_and_ratios() -> None:
@@ -108,7 +116,7 @@ def test_subsidy_takes_medians_and_ratios() -> None:
         "deposit_ms": {"capture": 1.0, "cut": 2.0, "store": 3.0, "prefill": 600.0, "prove": 50.0},
         "logits_sha256": {"read": "a", "grafted": "a"},
     }  # fmt: skip
-    (row,) = subsidy.figures({"512": record})["lengths"]
+    (row,) = Subsidy.figures({"512": record})["lengths"]
     assert row["subsidy_ram"] == (990 + 10) / (15 + 10)
     assert row["subsidy_disk"] == (990 + 10) / (10 + 10)
     assert row["ram_share_of_memcpy"] == 0.2
@@ -120,7 +128,7 @@ def test_subsidy_takes_medians_and_ratios() -> None:
     assert row["deposit_overhead"] == 0.01
     assert row["logits_equal"]
     record["logits_sha256"]["grafted"] = "b"
-    assert not subsidy.figures({"512": record})["lengths"][0]["logits_equal"]
+    assert not Subsidy.figures({"512": record})["lengths"][0]["logits_equal"]
 
 
 def test_architectures_give_verdicts() -> None:
@@ -133,7 +141,7 @@ def test_architectures_give_verdicts() -> None:
     inexact = copy.deepcopy(broken)
     inexact["blocks"][1]["stored_as_exact"] = False
     refused = {"name": "diffusion", "flash_attention": True, "refused": "no state"}
-    rows = architectures.figures({"1": record, "2": broken, "3": inexact, "4": refused})["rows"]
+    rows = Architectures.figures({"1": record, "2": broken, "3": inexact, "4": refused})["rows"]
     verdicts = [(row["verdict"], row.get("steps")) for row in rows]
     assert verdicts == [("exact", 48), ("stored but not exact", 6), ("inexact", 6), ("refused", None)]
     assert rows[0]["unchanged_by"] == {"threads": True, "cut at n-1": False}
@@ -142,19 +150,19 @@ def test_architectures_give_verdicts() -> None:
 def test_integrity_counts_each_case() -> None:
     lost = {"lost": ["step 3, EIO: abc"]}
     raw = [{"operation": "pin", "steps": 2, "cases": [["EIO", 0, "StoreFull", {}], ["EIO", 1, "StoreFull", lost]]}]
-    (row,) = integrity_scorer.faults(raw)
-    assert (row["cases"], row["ends"], row["lost"], row["half"]) == (2, {"StoreFull": 2}, 1, 0)
-    assert row["examples"] == lost
+    (fault,) = faults.figures(raw)
+    assert (fault.cases, fault.ends, fault.lost, fault.half) == (2, {"StoreFull": 2}, 1, 0)
+    assert fault.examples == lost
     cases = [[0, "whole", True, {}], [1, "empty", False, lost]]
     state = [{"operation": "pin", "prefixes": 3, "possible": 9, "cases": cases}]
-    (row,) = integrity_scorer.power(state)
-    assert (row["states"], row["waited_for_collect"], row["lost"]) == (2, 1, 1)
+    (failure,) = power.figures(state)
+    assert (failure.states, failure.waited_for_collect, failure.lost) == (2, 1, 1)
     flips = [[0, "bit 1", "CorruptBlock", {}], [1, "bit 2", None, {"accepted": ["x"]}]]
     damages = [{"what": "a flip", "cases": flips}]
-    found = integrity_scorer.corruption({"files": [["segment", "s"], ["name", "n"]], "damages": damages})
-    tally = found["damages"]["a flip"]
-    assert (tally["cases"], tally["refused"], tally["accepted"]) == (2, {"CorruptBlock": 1}, 1)
-    assert (tally["by_kind"], found["files"]) == ({"segment": 1, "name": 1}, {"segment": 1, "name": 1})
+    found = corruption.figures({"files": [["segment", "s"], ["name", "n"]], "damages": damages})
+    row = found.damages["a flip"]
+    assert (row.cases, row.refused, row.accepted) == (2, {"CorruptBlock": 1}, 1)
+    assert (row.by_kind, found.files) == ({"segment": 1, "name": 1}, {"segment": 1, "name": 1})
 
 
 def test_a_ledger_gives_the_same_as_a_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,18 @@ import numpy as np
 import pytest
 
 from agentkv import FakeEngine
-from agentkv.bench import size
-from agentkv.bench.scorers import size as scored
+from agentkv.bench import bound, size
+from agentkv.bench.size import SeenState, Settings, Size, StateSizes
+from agentkv.bench.texts import beginning, default_setting, running_text, states
 from agentkv.blocks.blocks import Blocks, Deposit
-from agentkv.cli.bench.size import _show as shown
+from agentkv.cli.bench import show_tables
 from agentkv.engine.fake import LAYOUT
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.records import Manifest
 from agentkv.store.format import Codec
 
 TEXTS = [f"Paragraph {i} says that rule {i * 7} holds on day {i}.\n\n" * 2 for i in range(20)]
-PLAN = size.Plan(skills=4, prefix_tokens=600, skill_tokens=300, turns=5, lengths=(64, 300), codecs=((Codec.PLANES, 1),))
+PLAN = Settings(skills=4, prefix_tokens=600, skill_tokens=300, turns=5, lengths=(64, 300), codecs=((Codec.PLANES, 1),))
 
 
 class Unshared(Blocks):
@@ -40,6 +42,10 @@ class Straddling(Blocks):
         return super().deposit([*(self.tokens_of(parent) if parent else ()), *tokens], **how)
 
 
+def run(engine: FakeEngine, settings: Settings) -> dict[str, Any]:
+    return Size(replace(settings, engine=engine, texts=tuple(TEXTS))).run()
+
+
 @pytest.fixture
 def engine() -> FakeEngine:
     return FakeEngine(window=4096)
@@ -47,7 +53,7 @@ def engine() -> FakeEngine:
 
 class TestSharedPrefix:
     def test_segments_hold_own_rows_and_one_prefix(self, engine: FakeEngine, tmp_path: Path) -> None:
-        part = scored.shared_prefix(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store"))
+        part = size.shared_ratios(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store"))
         # The fake's windowed rows of the prefix are masked behind it, so a child adds a piece of zeros: 96 bytes each.
         assert 1.0 <= part["ratio_segments"] < 1.01
         assert part["bytes"]["total"] == sum(p.stat().st_size for p in (tmp_path / "store").rglob("*") if p.is_file())
@@ -55,18 +61,18 @@ class TestSharedPrefix:
         assert part["unshared_bytes"] > 1.5 * part["bytes"]["segments"]
 
     def test_it_shows_when_the_prefix_is_stored_again(self, engine: FakeEngine, tmp_path: Path) -> None:
-        part = scored.shared_prefix(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Unshared))
+        part = size.shared_ratios(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Unshared))
         assert part["ratio_segments"] > 1.5
 
     def test_it_shows_when_segments_straddle_the_seam(self, engine: FakeEngine, tmp_path: Path) -> None:
         # 600 tokens are two segments and 88 tokens: those are stored again with every skill.
-        part = scored.shared_prefix(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Straddling))
+        part = size.shared_ratios(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store", Straddling))
         assert part["ratio_segments"] > 1.05
 
 
 class TestThread:
     def test_parts_add_up(self, engine: FakeEngine, tmp_path: Path) -> None:
-        part = scored.thread(size.thread(engine, TEXTS, PLAN, tmp_path))
+        part = size.thread_ratios(size.thread(engine, TEXTS, PLAN, tmp_path))
         assert part["ratio"] == pytest.approx(1 + sum(part["excess"].values()))
         assert part["turns"] == 5
         assert PLAN.turns * 60 <= part["tokens"] <= PLAN.turns * 100
@@ -75,9 +81,9 @@ class TestThread:
         assert part["excess"]["manifests"] > 0
 
     def test_a_turn_stored_twice_shows(self, engine: FakeEngine, tmp_path: Path, monkeypatch: Any) -> None:
-        good = scored.thread(size.thread(engine, TEXTS, PLAN, tmp_path / "good"))
+        good = size.thread_ratios(size.thread(engine, TEXTS, PLAN, tmp_path / "good"))
         monkeypatch.setattr(size, "Blocks", Straddling)
-        bad = scored.thread(size.thread(engine, TEXTS, PLAN, tmp_path / "bad"))
+        bad = size.thread_ratios(size.thread(engine, TEXTS, PLAN, tmp_path / "bad"))
         assert bad["ratio_segments"] > 1.1 * good["ratio_segments"]
 
 
@@ -85,18 +91,19 @@ class TestBound:
     def test_entropy_of_known_bytes(self) -> None:
         # High bytes: four values in equal parts, 2 bits each; low bytes: one value, nothing.
         raw = np.array([0x0105, 0x0205, 0x0305, 0x0405] * 100, "<u2").view(np.uint8)
-        assert size.plane_entropies(raw, 2) == pytest.approx([100.0, 0.0])
+        assert bound.plane_entropies(raw, 2) == pytest.approx([100.0, 0.0])
         # As single bytes: one value in half of the places, four in an eighth each.
-        assert size.planes_entropy(raw, 1) == pytest.approx(800 / 8 * (1 / 2 * 1 + 4 / 8 * 3))
+        assert bound.planes_entropy(raw, 1) == pytest.approx(800 / 8 * (1 / 2 * 1 + 4 / 8 * 3))
 
     def test_masked_rows(self, engine: FakeEngine) -> None:
-        state = next(size.states(engine, TEXTS, [300]))
+        state = next(states(engine, TEXTS, [300]))
         # 300 tokens, of which the windowed section keeps 64; 48 bytes a row.
-        assert size.masked_bytes(state) == (300 - 64) * 48
+        assert bound.masked_bytes(state) == (300 - 64) * 48
         assert state.layout == LAYOUT
 
     def test_codecs_of_a_state(self, engine: FakeEngine) -> None:
-        row = scored.codecs(size.measure_codecs(next(size.states(engine, TEXTS, [300])), PLAN.codecs))
+        seen = bound.measure_codecs(next(states(engine, TEXTS, [300])), PLAN.codecs)
+        row = StateSizes.of(SeenState.model_validate(seen)).model_dump()
         by = {one["codec"]: one for one in row["codecs"]}
         assert by["live rows"]["bytes"] == by["raw"]["bytes"] - (300 - 64) * 48
         # The fake's rows are hashes: incompressible but for the masked ones.
@@ -105,37 +112,30 @@ class TestBound:
 
     def test_a_compressible_state_meets_the_bound_only_with_planes(self) -> None:
         halves = np.random.default_rng(0).standard_normal(1 << 18).astype("<f2").view(np.uint8)
-        bound = size.planes_entropy(halves, 2)
-        ref = size.blobs.reference(0, 0, 256, halves, 2)
-        planes = size._encode_all([(ref, halves)], Codec.PLANES, 1)["bytes"]
-        zstd = size._encode_all([(ref, halves)], Codec.ZSTD, 1)["bytes"]
-        assert planes < 1.03 * bound < zstd
-
-    def test_variants_keep_the_elements(self, engine: FakeEngine) -> None:
-        state = next(size.states(engine, TEXTS, [300]))
-        cut = size.blobs.cut(state.blob, state.layout, 300, size.blobs.cuts(0, 300))
-        rows = {row["variant"]: row for row in size.variants(state.layout.sections, cut)}
-        assert rows["token-major"]["bound_bytes"] == rows["channel-major"]["bound_bytes"]
-        assert rows["table a channel"]["bound_bytes"] < rows["token-major"]["bound_bytes"]
+        limit = bound.planes_entropy(halves, 2)
+        ref = bound.blobs.reference(0, 0, 256, halves, 2)
+        planes = bound._encode_all([(ref, halves)], Codec.PLANES, 1)["bytes"]
+        zstd = bound._encode_all([(ref, halves)], Codec.ZSTD, 1)["bytes"]
+        assert planes < 1.03 * limit < zstd
 
 
 class TestText:
     def test_length_order_and_seed(self, engine: FakeEngine) -> None:
-        one, two = (size.running_text(engine, TEXTS, 500, seed) for seed in (1, 2))
+        one, two = (running_text(engine, TEXTS, 500, seed) for seed in (1, 2))
         assert len(one) == len(two) == 500
         assert one != two
-        assert one == size.running_text(engine, TEXTS, 500, 1)
+        assert one == running_text(engine, TEXTS, 500, 1)
         assert bytes(one).decode().startswith("Paragraph ")
-        assert size.beginning(engine, TEXTS, 500, 1) == [engine.info.bos, *one[:499]]
+        assert beginning(engine, TEXTS, 500, 1) == [engine.info.bos, *one[:499]]
 
     def test_no_text(self, engine: FakeEngine) -> None:
         with pytest.raises(UsageError):
-            size.running_text(engine, [" \n\n "], 5, 0)
+            running_text(engine, [" \n\n "], 5, 0)
 
 
 class TestRunAndCheck:
     def test_the_whole(self, engine: FakeEngine) -> None:
-        result = size.run(engine, TEXTS, PLAN)
+        result = run(engine, PLAN)
         assert [row["n"] for row in result["codecs"]] == [64, 300]
         assert result["sliding_window"] == 64
         assert result["aims"] == [
@@ -144,25 +144,26 @@ class TestRunAndCheck:
         assert result["settings"]["plan"]["codecs"] == ["planes 1"]
 
     def test_what_the_terminal_shows(self, engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
-        shown(size.run(engine, TEXTS, PLAN))
-        out = capsys.readouterr().out
-        assert "4 skills of 300 tokens behind 600" in out
+        result = run(engine, PLAN)
+        show_tables(Size.tables, result)
+        out = capsys.readouterr().out + "\n".join(Size.notes(result))
+        assert "4 skills of 300 tokens on top of 600" in out
         assert "5 checkpoints" in out
         assert "superseded" in out
-        assert "table a channel" in out
+        assert "masked rows dropped" in out
         assert "at most 1.10" in out
         assert "NOT MET" in out
 
     def test_the_window_holds_every_part(self) -> None:
-        assert size.Plan().window == 4096
-        assert size.Plan(skills=0, turns=0, lengths=(64,)).window == 256
-        assert size.Plan(skills=0, turns=0, lengths=(64, 3000)).window == 3072
+        assert Settings().window == 4096
+        assert Settings(skills=0, turns=0, lengths=(64,)).window == 256
+        assert Settings(skills=0, turns=0, lengths=(64, 3000)).window == 3072
 
     def test_parts_can_be_left_out(self, engine: FakeEngine) -> None:
-        result = size.run(engine, TEXTS, size.Plan(skills=0, turns=0, lengths=(64,), codecs=()))
+        result = run(engine, Settings(skills=0, turns=0, lengths=(64,), codecs=()))
         assert "shared_prefix" not in result
         assert "thread" not in result
-        size.check(result)
+        Size.check(result)
 
     @pytest.mark.parametrize(
         ("part", "fails"),
@@ -171,7 +172,7 @@ class TestRunAndCheck:
             ({"shared_prefix": {"skills": 50, "ratio": 1.049}}, False),
             ({"thread": {"turns": 40, "ratio": 1.11}}, True),
             ({"thread": {"turns": 40, "ratio": 1.11}, "sliding_window": 512}, False),
-            ({"codecs": [{"n": 1, "codecs": [{"codec": size.default_setting(), "over_bound": 1.04}]}]}, True),
+            ({"codecs": [{"n": 1, "codecs": [{"codec": default_setting(), "over_bound": 1.04}]}]}, True),
             ({"codecs": [{"n": 1, "codecs": [{"codec": "zstd 19", "over_bound": 1.2}]}]}, False),
         ],
     )
@@ -179,6 +180,6 @@ class TestRunAndCheck:
         result = {"sliding_window": 0, "codecs": [], **part}
         if fails:
             with pytest.raises(GuaranteeViolated):
-                size.check(result)
+                Size.check(result)
         else:
-            size.check(result)
+            Size.check(result)

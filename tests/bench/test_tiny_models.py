@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.bench import architectures, exactness, measured, report, subsidy
+from agentkv.bench import measured, results
+from agentkv.bench.architectures import Architectures
+from agentkv.bench.exactness import Exactness
 from agentkv.bench.results import read
+from agentkv.bench.subsidy import Subsidy
 from agentkv.bench.tiny import write_tiny
 
 pytestmark = pytest.mark.model
@@ -20,15 +23,15 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def saved(result: dict[str, object], folder: Path) -> dict[str, object]:
-    report.save(result, folder / "r.json")
+    results.save(result, folder / "r.json")
     found = read(folder / "r.json").data
     assert measured.rescore(found) == []
     return found
 
 
 def test_exactness(llama: str, tmp_path: Path) -> None:
-    result = exactness.run(llama, TEXTS, lengths=[1, 64], samples=4, settings={"threads": 1})
-    exactness.check(result)
+    result = Exactness(model=llama, texts=tuple(TEXTS), lengths=(1, 64), samples=4, threads=1).run()
+    Exactness.check(result)
     saved(result, tmp_path)
     assert list(result["samples"]) == ["one pass", "one pass, cut unaligned", "0", "8", "128", "1024"]
     assert result["samples"]["0"]["equal"] == 4
@@ -39,7 +42,7 @@ def test_exactness(llama: str, tmp_path: Path) -> None:
 
 
 def test_subsidy(llama: str, tmp_path: Path) -> None:
-    result = subsidy.run(llama, lengths=[64, 100_000], settings={"threads": 1})
+    result = Subsidy(model=llama, lengths=(64, 100_000), threads=1).run()
     saved(result, tmp_path)
     (row,) = result["lengths"]
     assert row["logits_equal"]
@@ -48,8 +51,8 @@ def test_subsidy(llama: str, tmp_path: Path) -> None:
 
 
 def test_architectures(llama: str, tmp_path: Path) -> None:
-    result = architectures.run([llama], lengths=(31, 64))
-    architectures.check(result)
+    result = Architectures(models=(llama,), lengths=(31, 64)).run()
+    Architectures.check(result)
     saved(result, tmp_path)
     assert [(row["flash_attention"], row["verdict"], row["steps"]) for row in result["rows"]] == [
         (False, "exact", 48),

@@ -4,6 +4,7 @@
 measures on a machine and a model of his own is ``agentkv bench``. Nothing in the package imports this.
 
 agent/ documents/ flywheel/ peers/   the benchmarks, by what they are about; their tests lie beside them
+arrangements.py                      a state's bytes in other orders than a store's
 answers.py                           the labelled questions of `skills/`
 languages.py adding.py unrelated.py  search in 20 languages, documents of 1 to 64 MB, questions that no manual answers:
                                      each run by itself, ``python -m tests.benchmarks.languages``
@@ -16,5 +17,9 @@ every.py recording.py energy.py      one after another; runs on record; joules
 from agentkv.bench.measured import SCORERS
 
 _OWN = ("agent", "peers", "widen", "needles", "depth", "compose", "reread", "interrupt", "questions", "answers")
-_MODULES = [*(f"tests.benchmarks.scorers.{name}" for name in _OWN), "tests.benchmarks.flywheel.grading"]
+_MODULES = [
+    *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
+    "tests.benchmarks.arrangements",
+    "tests.benchmarks.flywheel.grading",
+]
 SCORERS.extend(module for module in _MODULES if module not in SCORERS)

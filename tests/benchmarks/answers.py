@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger
 from agentkv.evidence.ledger import RecordedRun

@@ -44,12 +44,12 @@ def test_a_benchmark_is_recorded_and_scored_again(run: Run, measured: Path, tmp_
 
 
 def test_a_benchmark_that_breaks_off_is_on_record(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentkv.bench import catalogue
+    from agentkv.bench.catalogue import Catalogue
 
     def broken(*_: Any, **__: Any) -> Any:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(catalogue, "run", broken)
+    monkeypatch.setattr(Catalogue, "run", broken)
     with pytest.raises(OSError, match="the disk is gone"):
         run(*CATALOGUE, "--ledger", tmp_path / "ledger")
     (known,) = Ledger(tmp_path / "ledger").runs()

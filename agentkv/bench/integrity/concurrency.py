@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench.base import Row
 from agentkv.bench.integrity.material import bytes_of, files_of, needed
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import say
+from agentkv.bench.results import say
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.fake import FakeEngine
@@ -72,15 +73,35 @@ def run(folder: Path, plan: Plan) -> dict[str, Any]:
     return _judge(root, expected, plan, reports)
 
 
-def check(result: dict[str, Any]) -> None:
+class Together(Row):
+    """What came of it; a count of each kind of what must not be."""
+
+    processes: int
+    writers: int
+    deposits: int
+    blocks: int
+    rounds: dict[str, int]
+    misses: int
+    longest_ms: dict[str, float]
+    collected_segments: int
+    errors: int
+    temporaries: int
+    leftovers: int
+    wrong_names: int
+    missing: int
+    unexpected: int
+    examples: dict[str, list[str]]
+
+
+def check(result: Together) -> None:
     """Raise GuaranteeViolated unless there was no error, nothing is missing or left, and everybody got their turn."""
     for kind in ("errors", "missing", "unexpected", "temporaries", "leftovers", "wrong_names"):
-        if result[kind]:
-            raise GuaranteeViolated(f"concurrency: {kind}: {result['examples'][kind]}")
+        if getattr(result, kind):
+            raise GuaranteeViolated(f"concurrency: {kind}: {result.examples[kind]}")
     for role in ("read", "collect", "remove", "check"):
-        if not result["rounds"][role]:
+        if not result.rounds[role]:
             raise GuaranteeViolated(f"concurrency: {role} never got its turn")
-    slow = {role: ms for role, ms in result["longest_ms"].items() if ms > _STARVED_S * 1e3}
+    slow = {role: ms for role, ms in result.longest_ms.items() if ms > _STARVED_S * 1e3}
     if slow:
         raise GuaranteeViolated(f"concurrency: somebody waited for {_STARVED_S:.0f} s or more: {slow}")
 

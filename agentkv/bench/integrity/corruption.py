@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.integrity.material import Findings, bytes_of
-from agentkv.bench.report import say
-from agentkv.bench.scorers import integrity as scored
+from agentkv.bench.base import Row
+from agentkv.bench.integrity.material import Findings, bytes_of, counts
+from agentkv.bench.results import say
 from agentkv.engine.base import Cancellation, Logits, State
 from agentkv.engine.fake import FakeEngine
 from agentkv.engine.prompt import Message
@@ -120,9 +121,47 @@ class _Tally(Findings):
     other_answers: list[str] = field(default_factory=list)
 
 
-def run(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
-    """Every damage of the plan; one tally a kind of damage."""
-    return scored.corruption(cases(folder, plan, seed))
+KINDS = ("accepted", "wrong_error", "engine_called", "other_answers")
+
+
+class DamageRow(Row):
+    """A kind of damage: by which error it was refused, and how often what must not be was."""
+
+    cases: int
+    refused: dict[str, int]
+    by_kind: dict[str, int]
+    accepted: int
+    wrong_error: int
+    engine_called: int
+    other_answers: int
+    examples: dict[str, list[str]]
+
+
+class Damages(Row):
+    """``files``: how many of each kind; a row a kind of damage."""
+
+    files: dict[str, int]
+    damages: dict[str, DamageRow]
+
+
+def figures(record: dict[str, Any]) -> Damages:
+    """From ``files`` as [kind, name] and a damage's cases as [number of the file, what was done, the error, wrong]."""
+    kinds = [kind for kind, _ in record["files"]]
+    damages = {}
+    for damage in record["damages"]:
+        cases = damage["cases"]
+        damages[damage["what"]] = DamageRow(
+            cases=len(cases),
+            refused=dict(Counter(refused for _, _, refused, _ in cases if refused is not None)),
+            by_kind=dict(Counter(kinds[number] for number, *_ in cases)),
+            **counts(KINDS, [wrong for *_, wrong in cases], 5),
+        )
+    return Damages(files=dict(Counter(kinds)), damages=damages)
+
+
+def run(folder: Path, plan: Plan, seed: int = 1) -> Damages:
+    """Every damage of the plan; one row a kind of damage."""
+    return figures(cases(folder, plan, seed))
 
 
 def cases(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
@@ -152,13 +191,13 @@ def cases(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
     return raw
 
 
-def check(result: dict[str, Any]) -> None:
+def check(result: Damages) -> None:
     """Raise GuaranteeViolated unless everything was refused, rightly, and left no trace in the running process."""
-    for what, tally in result["damages"].items():
-        for kind in scored.CORRUPTION:
-            if tally[kind]:
-                raise GuaranteeViolated(f"{what}: {kind}: {tally['examples'][kind]}")
-        if not tally["cases"]:
+    for what, row in result.damages.items():
+        for kind in KINDS:
+            if getattr(row, kind):
+                raise GuaranteeViolated(f"{what}: {kind}: {row.examples[kind]}")
+        if not row.cases:
             raise GuaranteeViolated(f"{what}: nothing was tried")
 
 

@@ -1,6 +1,6 @@
 """Each file-system step of each operation fails, is interrupted, or is the last one of a killed process.
 
-After every case the store is opened anew and everything in it read back: no earlier block lost, none half there, no
+After every case the store is opened again and everything in it read back: no earlier block lost, none half there, no
 file left over, and the same operation works. ``fsync`` is counted and failed but not carried out: a process that
 dies loses nothing that the kernel has (``power.py`` asks what a power failure would do).
 """
@@ -12,16 +12,17 @@ import shutil
 import signal
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.integrity.material import Findings, bytes_of, copy, look, make, named, without_syncs
-from agentkv.bench.integrity.steps import FAILURES, KILLS, Mode, Watch, breaking, watched
-from agentkv.bench.report import say
-from agentkv.bench.scorers import integrity as scored
+from agentkv.bench.base import Row
+from agentkv.bench.faults import FAILURES, KILLS, Mode, Watch, breaking, watched
+from agentkv.bench.integrity.material import Findings, bytes_of, copy, counts, look, make, named, without_syncs
+from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated, OverBudget, StoreError
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Import
@@ -132,9 +133,48 @@ class Tally(Findings):
     foreign_errors: list[str] = field(default_factory=list)
 
 
-def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
-    """All cases, or each ``every``-th step; one row an operation and mode."""
-    return scored.faults(cases(folder, operations, every=every))
+class FaultRow(Row):
+    """An operation in one mode: how many cases, how they ended, and how often what must not be was."""
+
+    operation: str
+    steps: int
+    mode: str
+    cases: int
+    ends: dict[str, int]
+    lost: int
+    half: int
+    leftovers_at_once: int
+    leftovers: int
+    not_repeatable: int
+    foreign_errors: int
+    examples: dict[str, list[str]]
+
+    @property
+    def wrong(self) -> int:
+        """Everything that must not be."""
+        return sum(getattr(self, kind) for kind in KINDS)
+
+
+KINDS = ("lost", "half", "leftovers_at_once", "leftovers", "not_repeatable", "foreign_errors")
+
+
+def figures(record: list[dict[str, Any]]) -> list[FaultRow]:
+    """One row an operation and mode, from an operation's ``steps`` and ``cases`` as [mode, step, end, wrong]."""
+    rows = []
+    for part in record:
+        modes: dict[str, list[Any]] = {}
+        for mode, _, end, wrong in part["cases"]:
+            modes.setdefault(mode, []).append((end, wrong))
+        for mode, cases in modes.items():
+            how = {"operation": part["operation"], "steps": part["steps"], "mode": mode, "cases": len(cases)}
+            ends = dict(Counter(end for end, _ in cases))
+            rows.append(FaultRow(**how, ends=ends, **counts(KINDS, [wrong for _, wrong in cases], 3)))
+    return rows
+
+
+def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[FaultRow]:
+    """All cases, or each ``every``-th step."""
+    return figures(cases(folder, operations, every=every))
 
 
 def cases(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
@@ -156,15 +196,11 @@ def cases(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: 
     return raw
 
 
-def check(rows: Sequence[dict[str, Any]]) -> None:
+def check(rows: Sequence[FaultRow]) -> None:
     """Raise GuaranteeViolated if any case lost a block or left something."""
     for row in rows:
-        if _bad(row) or not row["cases"]:
-            raise GuaranteeViolated(f"{row['operation']}, {row['mode']}: {row['examples'] or 'no case was run'}")
-
-
-def _bad(row: dict[str, Any]) -> int:
-    return sum(row[kind] for kind in scored.FAULTS)
+        if row.wrong or not row.cases:
+            raise GuaranteeViolated(f"{row.operation}, {row.mode}: {row.examples or 'no case was run'}")
 
 
 class _Case:

@@ -1,7 +1,4 @@
-"""What the integrity benchmark stores, and how it looks at a store afterwards: known bytes, compared bit by bit.
-
-Knows blocks made of numbers and what a store that holds them must look like. Refuses to know how a store was broken.
-"""
+"""What the integrity benchmark stores, and how it looks at a store afterwards: known bytes, compared bit by bit."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agentkv.errors import AgentKVError, CorruptBlock
 from agentkv.io.hashing import block_id, sha256
@@ -158,10 +156,21 @@ class Findings:
         return {name: value for name, value in vars(self).items() if isinstance(value, list) and value}
 
 
+Wrong = dict[str, list[str]]
+"""What must not be, by kind; empty where all was well."""
+
+
+def counts(kinds: tuple[str, ...], wrongs: list[Wrong], shown: int) -> dict[str, Any]:
+    """How much of each kind was wrong in all cases, and the first few."""
+    texts = {kind: [text for wrong in wrongs for text in wrong.get(kind, ())] for kind in kinds}
+    examples = {kind: known[:shown] for kind, known in texts.items() if known}
+    return {**{kind: len(known) for kind, known in texts.items()}, "examples": examples}
+
+
 def files_of(root: Path) -> set[str]:
     """Every file below a store but its locks, its counts of uses and its log of turns."""
-    found = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-    return {name for name in found if name not in (LOCK, GATE) and not name.startswith((USES, f"{TURNS}{os.sep}"))}
+    names = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+    return {name for name in names if name not in (LOCK, GATE) and not name.startswith((USES, f"{TURNS}{os.sep}"))}
 
 
 def bytes_of(root: Path) -> dict[str, bytes]:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench.base import Row
+from agentkv.bench.faults import Call, Step, Watch, watched
 from agentkv.bench.integrity.faults import EVERY, OPERATIONS, Operation
-from agentkv.bench.integrity.material import copy, files_of, look, without_syncs
-from agentkv.bench.integrity.steps import Call, Step, Watch, watched
-from agentkv.bench.report import say
-from agentkv.bench.scorers import integrity as scored
+from agentkv.bench.integrity.material import copy, counts, files_of, look, without_syncs
+from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated, StoreError
 from agentkv.io.lock import GATE, LOCK
 from agentkv.store.catalog import BlockStore
@@ -123,18 +123,55 @@ def _is_stores(path: Path) -> bool:
     return path.name not in (LOCK, GATE) and not path.name.startswith(USES)
 
 
+KINDS = ("lost", "half", "leftovers", "not_durable", "not_repeatable")
+
+
+class PowerRow(Row):
+    """An operation: moments of failure, states that a disk may be left in, and how often what must not be was."""
+
+    operation: str
+    prefixes: int
+    possible: int
+    states: int
+    waited_for_collect: int
+    lost: int
+    half: int
+    leftovers: int
+    not_durable: int
+    not_repeatable: int
+    examples: dict[str, list[str]]
+
+    @property
+    def wrong(self) -> int:
+        """Everything that must not be."""
+        return sum(getattr(self, kind) for kind in KINDS)
+
+
+def figures(record: list[dict[str, Any]]) -> list[PowerRow]:
+    """One row an operation, from its cases as [step, unsynced bytes, whether something waited for `collect`, wrong]."""
+    return [
+        PowerRow(
+            **{key: part[key] for key in ("operation", "prefixes", "possible")},
+            states=len(part["cases"]),
+            waited_for_collect=sum(waited for _, _, waited, _ in part["cases"]),
+            **counts(KINDS, [wrong for *_, wrong in part["cases"]], 3),
+        )
+        for part in record
+    ]
+
+
 def run(
     folder: Path,
     operations: Sequence[Operation] = OPERATIONS,
     *,
     sample: int | None = None,
     without: Collection[Call] = (),
-) -> list[dict[str, Any]]:
-    """Every state of every operation, or ``sample`` of each operation's, drawn at random; one row an operation.
+) -> list[PowerRow]:
+    """Every state of every operation, or ``sample`` of each operation's, drawn at random.
 
     ``without``: steps left out of the journal, as if the store did not take them: to see that the model would notice.
     """
-    return scored.power(cases(folder, operations, sample=sample, without=without))
+    return figures(cases(folder, operations, sample=sample, without=without))
 
 
 def cases(
@@ -157,15 +194,11 @@ def cases(
     return raw
 
 
-def check(rows: Sequence[dict[str, Any]]) -> None:
+def check(rows: Sequence[PowerRow]) -> None:
     """Raise GuaranteeViolated if any state lost a block, or something that had been promised to stay."""
     for row in rows:
-        if _bad(row) or not row["states"]:
-            raise GuaranteeViolated(f"power failure, {row['operation']}: {row['examples'] or 'no state was tried'}")
-
-
-def _bad(row: dict[str, Any]) -> int:
-    return int(sum(row[kind] for kind in scored.POWER))
+        if row.wrong or not row.states:
+            raise GuaranteeViolated(f"power failure, {row.operation}: {row.examples or 'no state was tried'}")
 
 
 Key = frozenset[tuple[str, bytes | None]]
@@ -195,7 +228,7 @@ class _Replay:
             states = rng.sample(states, sample)
         seen = []
         for number, (done, files, directories, content) in enumerate(states):
-            self.bad = {kind: [] for kind in scored.POWER}
+            self.bad = {kind: [] for kind in KINDS}
             self._try(f"state {number} after step {done}", done, files, directories, content)
             seen.append([done, content, self.waited, {kind: found for kind, found in self.bad.items() if found}])
         return {"operation": self.operation.name, "prefixes": len(self.journal) + 1, "possible": total, "cases": seen}

@@ -24,7 +24,7 @@ from typing import Any
 import orjson
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import GuaranteeViolated, WorkerFailed
 from agentkv.io import fsio
 from agentkv.io.hashing import canonical_json, sha256

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import origin, say
+from agentkv.bench.results import origin, say
 from agentkv.errors import GuaranteeViolated
 from agentkv.io.hashing import canonical_json
 from agentkv.memory.memory import AgentMemory

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import origin, say
+from agentkv.bench.results import origin, say
 from agentkv.engine.prompt import Message
 from agentkv.errors import GuaranteeViolated
 from agentkv.io.hashing import canonical_json

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from agentkv.bench import BENCHMARKS
+from agentkv.bench.base import load
 from agentkv.cli import Commands
 from agentkv.cli import bench as own
 from agentkv.cli.evidence import app as evidence
+from tests.benchmarks.arrangements import Arrangements
 from tests.benchmarks.commands import (
     agent,
     aime,
@@ -56,5 +59,9 @@ app.command()(depth.depth)
 app.command()(plot.plot)
 app.command()(readme.readme)
 app.command("all")(all_.all_)
-app.registered_commands += own.app.registered_commands
+for _name in BENCHMARKS:
+    app.command(_name)(own.command(load(_name)))
+app.command()(own.score)
+app.command()(own.ratio)
+app.command("arrangements")(own.command(Arrangements))
 app.add_typer(evidence, name="evidence")

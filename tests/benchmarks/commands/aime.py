@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import count, duration, say, table
 from agentkv.errors import UsageError
+from tests.benchmarks.commands import common
 
 
 def aime(

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import duration, finish, say, table, tell
 from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError, WorkerFailed
+from tests.benchmarks.commands import common
 from tests.benchmarks.commands.registry import BENCHMARKS, Given, jobs
 
 Work = Annotated[
@@ -35,7 +35,7 @@ def all_(
     as_json: options.Json = False,
 ) -> None:
     """Every benchmark, one model process at a time; with --small at most 15 minutes on two cores."""
-    from agentkv.bench.report import origin, save
+    from agentkv.bench.results import origin, save
     from tests.benchmarks import every
 
     chosen = tuple(part.strip() for part in only.split(",")) if only else ()

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import duration, say, table
+from tests.benchmarks.commands import common
 
 
 def families(

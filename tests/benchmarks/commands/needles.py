@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import duration, one_line, say, table
 from agentkv.cli.progress import cancelled_by_ctrl_c
+from tests.benchmarks.commands import common
 from tests.benchmarks.commands.widen import AnyVersion, Folder, SameSeed, SameWindow, Work, engine, planned, watching
 
 

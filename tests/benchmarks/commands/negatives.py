@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import say, table
+from tests.benchmarks.commands import common
 
 
 def negatives(

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import duration, say, size, table
+from tests.benchmarks.commands import common
 
 ARMS = (
     *("agentkv-ram", "agentkv", "save-state", "ram-cache", "disk-cache"),

@@ -86,6 +86,7 @@ BENCHMARKS = (
     Benchmark("negatives", "negatives"),
     Benchmark("variants", "variants"),
     Benchmark("aime", "aime", needs=_no_problems, more=_aime),
+    Benchmark("arrangements", "arrangements"),
     Benchmark("compose", "compose"),
     Benchmark("reread", "reread"),
     Benchmark("interrupt", "interrupt"),

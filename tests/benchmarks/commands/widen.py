@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentkv.cli import options
-from agentkv.cli.bench import common
 from agentkv.cli.output import console, one_line, say, size, table, tell
 from agentkv.cli.progress import cancelled_by_ctrl_c, prefill_bar
 from agentkv.errors import UsageError
+from tests.benchmarks.commands import common
 
 if TYPE_CHECKING:
     from agentkv.cli.progress import PrefillProgress

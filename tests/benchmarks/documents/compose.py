@@ -16,8 +16,8 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.bench.exactness import kl_divergence
-from agentkv.bench.report import now, origin, say
-from agentkv.bench.size import opened
+from agentkv.bench.results import now, origin, say
+from agentkv.bench.texts import opened
 from agentkv.blocks.blocks import Blocks
 from agentkv.documents.compose import chain
 from agentkv.engine.base import Engine, Logits

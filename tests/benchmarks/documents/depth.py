@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
+from agentkv.bench.pagecache import SETTLE_S, evict
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import now, origin
-from agentkv.bench.restore import SETTLE_S, evict
-from agentkv.bench.size import opened
+from agentkv.bench.results import now, origin
+from agentkv.bench.texts import opened
 from agentkv.documents import Corpus, Hit
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf

@@ -32,7 +32,7 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.bench.process import command
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
 from agentkv.io.hashing import canonical_json, file_sha256, sha256
 from agentkv.store.catalog import BlockStore

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin
+from agentkv.bench.results import now, origin
 from agentkv.documents.answer import Attempt, ask_window
 from agentkv.documents.brief import said_in_a_line
 from agentkv.documents.locate import Hit

@@ -28,7 +28,7 @@ from typing import Any
 import orjson
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.documents import Corpus
 from agentkv.documents.answer import Attempt, Reply
 from agentkv.documents.brief import said_in_a_line

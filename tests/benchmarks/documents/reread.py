@@ -3,7 +3,7 @@
 For each size a corpus of its own, of the same text; its fullest windows are deposited. Then, window by window, the time
 up to the logits behind a question: *reread*, prefix, window and question read by the model; *warm*, the block restored
 from files in the page cache, every hash checked as by a process that meets it for the first time, and the question
-read; *cold*, likewise with the files out of the page cache (see :mod:`agentkv.bench.restore` for what cold means). All
+read; *cold*, likewise with the files out of the page cache (what that means: :mod:`agentkv.bench.pagecache`). All
 sizes run in one engine, whose context fits the largest: llama.cpp clears all of it in each restore, whatever the
 block's size. The three must give the same logits, bit for bit.
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
-from agentkv.bench.restore import SETTLE_S, evict
-from agentkv.bench.size import opened, shuffled
+from agentkv.bench.pagecache import SETTLE_S, evict
+from agentkv.bench.results import now, origin, say
+from agentkv.bench.texts import opened, shuffled
 from agentkv.blocks.blocks import Blocks
 from agentkv.documents import Corpus
 from agentkv.documents.adding import Plan

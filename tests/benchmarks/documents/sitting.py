@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from agentkv.bench.report import now
+from agentkv.bench.results import now
 from agentkv.engine.base import Cancellation, Engine, Logits
 from agentkv.errors import UsageError
 from agentkv.io import fsio

@@ -25,8 +25,9 @@ from typing import Any, cast
 import orjson
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin
-from agentkv.bench.size import bytes_below, opened
+from agentkv.bench.results import now, origin
+from agentkv.bench.size import bytes_below
+from agentkv.bench.texts import opened
 from agentkv.documents import Corpus
 from agentkv.documents.adding import Plan as AddPlan
 from agentkv.documents.records import DocumentRecord, WindowRecord

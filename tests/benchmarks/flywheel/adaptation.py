@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Item, Ledger
 from agentkv.evidence.ledger import RecordedRun

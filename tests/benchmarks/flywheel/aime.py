@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench.process import in_new_process
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import UsageError
 from agentkv.evidence import Item, Ledger
 from agentkv.evidence.ledger import RecordedRun

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.evidence import Item, Ledger
 from agentkv.flywheel import values
 from agentkv.flywheel.library import Known, SolutionLibrary, block_text, parameters_question

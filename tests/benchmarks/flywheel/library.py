@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agentkv.bench.report import say
+from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated
 from agentkv.flywheel.book import KeptTask
 from agentkv.flywheel.library import Known, SolutionLibrary

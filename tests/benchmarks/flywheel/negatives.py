@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench import measured
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import GuaranteeViolated
 from agentkv.evidence import Item
 from agentkv.flywheel.book import KeptTask

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.evidence import Item, Ledger
 from agentkv.evidence.ledger import RecordedRun
 from agentkv.flywheel.library import SolutionLibrary

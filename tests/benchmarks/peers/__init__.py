@@ -27,7 +27,7 @@ import orjson
 
 from agentkv._version import __version__
 from agentkv.bench.measured import result
-from agentkv.bench.report import now, origin, say
+from agentkv.bench.results import now, origin, say
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.io import fsio
 from agentkv.io.hashing import canonical_json, file_sha256, sha256

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from agentkv.bench.report import say
+from agentkv.bench.results import say
 from agentkv.io import fsio
 from agentkv.io.hashing import canonical_json, sha256
 

@@ -150,7 +150,7 @@ def _evicted(payload: dict[str, Any]) -> float | None:
     """Put the arm's files out of the page cache where they are to be cold; the share of pages that stayed."""
     if payload.get("home") != "cold":
         return None
-    from agentkv.bench.restore import evict
+    from agentkv.bench.pagecache import evict
 
     files = [path for path in Path(payload["folder"]).rglob("*") if path.is_file() and path.stat().st_size]
     return evict(files) if files else 0.0

@@ -18,8 +18,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from agentkv.bench.base import Timing
 from agentkv.bench.measured import Raw, measured
-from agentkv.bench.report import told
 
 FLIPPED, CUT, OTHER, SETTINGS = "one flipped byte", "a truncated file", "another model", "changed settings"
 SECOND, KILLED, TWENTY = "a second read", "a kill during the save", "20 turns from one block"
@@ -118,9 +118,11 @@ def _row(raw: Raw, record: dict[str, Any], asks: list[dict[str, Any]], n: int) -
     peaks = [answer["memory"].get("peak") for answer in done]
     return {
         "steps_ms": {name: statistics.median(one.get(name, 0.0) for one in steps) for name in _names(steps)},
-        "restore_ms": told([sum(one.values()) for one in steps]),
-        "first_ms": told([total - sum(one.values()) for total, one in zip(totals, steps, strict=True)]),
-        "total_ms": told(totals),
+        "restore_ms": Timing.of([sum(one.values()) for one in steps]).model_dump(),
+        "first_ms": Timing.of(
+            [total - sum(one.values()) for total, one in zip(totals, steps, strict=True)]
+        ).model_dump(),
+        "total_ms": Timing.of(totals).model_dump(),
         "cold_ms": cold["read_ms"] + cold["first_ms"],
         "speed_up": (cold["read_ms"] + cold["first_ms"]) / statistics.median(totals),
         "save_ms": _save_ms(stored["ms"], cold["read_ms"]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from agentkv.bench.base import Timing
 from agentkv.bench.measured import Raw, measured
-from agentkv.bench.report import told
 
 
 @measured("reread")
@@ -30,8 +30,8 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "tokens": record["tokens"],
         "windows": record["windows"],
         "stored_bytes": record["stored_bytes"],
-        "reread": told(record["reread_ms"]),
-        **{way: told(times) if times else None for way, times in ways.items()},
+        "reread": Timing.of(record["reread_ms"]).model_dump(),
+        **{way: Timing.of(times).model_dump() if times else None for way, times in ways.items()},
         "ratio": {way: reread / statistics.median(times) for way, times in ways.items() if times},
         "logits_equal": all(len(set(digests.values())) == 1 for digests in record["logits_sha256"]),
         "pages_left": record["pages_left"],

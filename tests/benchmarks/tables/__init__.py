@@ -11,19 +11,15 @@ peers.py       what people use today
 
 from __future__ import annotations
 
-from tests.benchmarks.tables import agent, documents, engine, flywheel, peers, routing
+from agentkv.bench import BENCHMARKS
+from agentkv.bench.base import load
+from tests.benchmarks.tables import agent, documents, flywheel, peers, routing
 from tests.benchmarks.tables.base import Table
 
 TABLES = (
-    Table("exactness", "exactness", engine.exactness),
-    Table("subsidy", "subsidy", engine.subsidy),
+    *(Table.of(one, name) for name in BENCHMARKS for one in load(name).tables if one.name is not None),
     Table("answers", "answers", routing.answers),
-    Table("integrity", "integrity", engine.integrity),
-    Table("size", "size", engine.size),
-    Table("restore", "restore", engine.restore),
-    Table("catalogue", "catalogue", engine.catalogue),
     Table("route-evaluate", "route evaluate", routing.route_evaluate),
-    Table("route", "route", routing.route),
     Table("agent", "agent", agent.agent),
     Table("widen", "widen", documents.widen),
     Table("needles", "needles", documents.needles),

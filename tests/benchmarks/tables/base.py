@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentkv.bench import base
+from agentkv.bench.base import duration, milliseconds
 from agentkv.bench.results import Result
 from agentkv.errors import InvalidResult
+
+__all__ = ["MODELS", "Table", "duration", "gigabytes", "megabytes", "milliseconds", "share"]
 
 MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-1.5b")
 """The order of rows; other models come behind, by name."""
@@ -20,6 +24,11 @@ class Table:
     name: str
     benchmark: str
     render: Callable[[Sequence[Result]], str]
+
+    @classmethod
+    def of(cls, table: base.Table[Any], benchmark: str) -> Table:
+        """A table that a benchmark declares itself."""
+        return cls(table.name or benchmark, benchmark, lambda results: table.markdown(one.data for one in results))
 
     def markdown(self, results: Sequence[Result]) -> str:
         """The table. Raises InvalidResult if there is no result, or one lacks a figure."""
@@ -52,19 +61,3 @@ def gigabytes(count: float) -> str:
 def megabytes(count: float) -> str:
     """Bytes in MB."""
     return f"{count / 1e6:.1f} MB"
-
-
-def milliseconds(value: float) -> str:
-    """Three digits of a number of milliseconds at most: ``0.02``, ``4.9``, ``58``, ``1,470``."""
-    if value < 0.1:
-        return f"{value:.2f}"
-    if value < 10:
-        return f"{value:.1f}"
-    return f"{value:.0f}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
-
-
-def duration(ms: float) -> str:
-    """Milliseconds, or seconds from one second on."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    return f"{ms / 1e3:.1f} s"

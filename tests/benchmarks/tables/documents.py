@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentkv.bench.report import markdown
+from agentkv.bench.base import markdown
 from agentkv.bench.results import Result
 from tests.benchmarks.tables.base import duration, gigabytes, milliseconds, share
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from agentkv.bench.report import markdown
+from agentkv.bench.base import markdown
 from agentkv.bench.results import Result
 from tests.benchmarks.tables.base import duration, share
 
@@ -21,31 +20,6 @@ def answers(results: Sequence[Result]) -> str:
     headings = ("model", "routed rightly", "answered rightly", "… where routed rightly")
     rest = ("grafted = re-read (ids and logits)", "no block, where no skill covers it", "a decision")
     return markdown((*headings, *rest), rows)
-
-
-def route(results: Sequence[Result]) -> str:
-    """A row a library size, and one after lessons."""
-    rows = []
-    for one in results:
-        for row in [*one.data["sizes"], *([one.data["learned"]] if one.data["learned"] else [])]:
-            low, high = row["right"]["wilson_95"]
-            parts = ("right_in_top_5", "abstained_on_uncovered", "abstained_on_covered")
-            rows.append(
-                [
-                    _library(row),
-                    f"{row['right']['k']}/{row['right']['n']} ({low:.2f}–{high:.2f})",
-                    *(f"{row[part]['k']}/{row[part]['n']}" for part in parts),
-                    f"{row['tokens']['median']:.0f}, {row['ms']['median'] / 1e3:.2f} s",
-                ]
-            )
-    headings = ("library", "right (95 %)", "among the five best", "none, where none fits", "none, though one fits")
-    return markdown((*headings, "tokens, time"), rows)
-
-
-def _library(row: dict[str, Any]) -> str:
-    if row.get("lessons"):
-        return f"{row['size']:,}, after {row['lessons']} labelled questions"
-    return f"{row['size']:,}" + (f" ({row['made_up']:,} made up)" if row["made_up"] else "")
 
 
 def route_evaluate(results: Sequence[Result]) -> str:
