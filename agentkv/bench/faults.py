@@ -1,7 +1,9 @@
-"""The file-system steps of an operation: counted, made to fail, journalled, or the process's last.
+"""The fault injector: file-system steps of an operation, counted, journalled, made to fail, or the process's last.
 
 A step is a call that changes what is on disk or promises that it stays: creating or opening for writing, write, fsync,
-rename, mkdir, unlink. Only paths below one root count. SQLite's own are not seen: its counts may be lost.
+rename, mkdir, unlink. ``fsync`` is counted and made to fail, but not carried
+out: a process that dies loses nothing that the kernel has. SQLite's own calls are not seen: its counts may be lost.
+The integrity benchmark and the tests of the store share it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Call = Literal["create", "write", "fsync", "rename", "mkdir", "unlink"]
+CALLS: tuple[Call, ...] = get_args(Call)
 _SINGLE: tuple[Literal["mkdir", "unlink"], ...] = ("mkdir", "unlink")
 _FUNCTIONS = ("open", "close", "write", "fsync", "replace", *_SINGLE)
 
@@ -34,16 +37,26 @@ class Step:
 
 
 class Watch:
-    """Notes the steps below ``root``. ``act(number, step, done)`` is called before and after each of them."""
+    """Notes the steps below ``root`` (None: everywhere) of the kinds ``calls``.
 
-    def __init__(self, root: Path, act: Callable[[int, Step, bool], None] | None = None) -> None:
-        self.root, self._act = root, act
+    ``act(number, step, done)`` is called before and after each of them, ``number`` from 0 in the order of beginning.
+    """
+
+    def __init__(
+        self,
+        root: Path | None,
+        act: Callable[[int, Step, bool], None] | None = None,
+        calls: Collection[Call] = CALLS,
+    ) -> None:
+        self.root, self._act, self._calls = root, act, calls
         self._lock = threading.Lock()
         self.count = 0
         self.journal: list[Step] = []
 
     def around(self, step: Step, work: Callable[[], Any]) -> Any:
         """Carry out one step."""
+        if step.call not in self._calls:
+            return work()
         with self._lock:
             number, self.count = self.count, self.count + 1
         if self._act:
@@ -63,9 +76,9 @@ class Watch:
         return result
 
     def below(self, path: Any) -> Path | None:
-        """The path, if it is one of the store's."""
-        found = Path(os.fspath(path))
-        return found if found.is_relative_to(self.root) else None
+        """The path, if it is below the root."""
+        place = Path(os.fspath(path))
+        return place if self.root is None or place.is_relative_to(self.root) else None
 
 
 class _Through:
@@ -78,21 +91,26 @@ class _Through:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """What takes the place of the system's own, by name."""
-        found: dict[str, Callable[..., Any]] = {name: self._single(name) for name in _SINGLE}
-        found |= {"open": self._open, "close": self._close, "write": self._write}
-        return {**found, "fsync": self._sync, "replace": self._replace}
+        single: dict[str, Callable[..., Any]] = {name: self._single(name) for name in _SINGLE}
+        files: dict[str, Callable[..., Any]] = {
+            "open": self._open,
+            "close": self._close,
+            "write": self._write,
+            "fsync": self._sync,
+        }
+        return {**single, **files, "replace": self._replace}
 
     def _open(self, path: Any, flags: int, *rest: Any, **options: Any) -> int:
-        found = self._watch.below(path)
-        if found is None:
+        place = self._watch.below(path)
+        if place is None:
             return int(self.real["open"](path, flags, *rest, **options))
 
         def work() -> int:
             fd = int(self.real["open"](path, flags, *rest, **options))
-            self._paths[fd] = found
+            self._paths[fd] = place
             return fd
 
-        return int(self._watch.around(Step("create", found), work)) if flags & os.O_CREAT else work()
+        return int(self._watch.around(Step("create", place), work)) if flags & os.O_CREAT else work()
 
     def _close(self, fd: int) -> None:
         self._paths.pop(fd, None)
@@ -110,35 +128,47 @@ class _Through:
             self._watch.around(step, lambda: None)
 
     def _replace(self, source: Any, target: Any, **options: Any) -> None:
-        found = self._watch.below(source)
-        if found is None:
+        place = self._watch.below(source)
+        if place is None:
             self.real["replace"](source, target, **options)
             return
-        step = Step("rename", found, target=Path(os.fspath(target)))
+        step = Step("rename", place, target=Path(os.fspath(target)))
         self._watch.around(step, lambda: self.real["replace"](source, target, **options))
 
     def _single(self, name: Literal["mkdir", "unlink"]) -> Callable[..., None]:
         def run(path: Any, *rest: Any, **options: Any) -> None:
-            found = self._watch.below(path)
-            if found is None:
+            place = self._watch.below(path)
+            if place is None:
                 self.real[name](path, *rest, **options)
             else:
-                self._watch.around(Step(name, found), lambda: self.real[name](path, *rest, **options))
+                self._watch.around(Step(name, place), lambda: self.real[name](path, *rest, **options))
 
         return run
 
 
 @contextlib.contextmanager
+def replaced(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Functions of :mod:`os` in the place of the system's own, for a while."""
+    real = {name: getattr(os, name) for name in functions}
+    try:
+        for name, function in functions.items():
+            setattr(os, name, function)
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)
+
+
+@contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[Watch]:
     """Every step of this process goes through ``watch`` for a while."""
-    through = _Through(watch)
-    try:
-        for name, function in through.functions().items():
-            setattr(os, name, function)
+    with replaced(_Through(watch).functions()):
         yield watch
-    finally:
-        for name, function in through.real.items():
-            setattr(os, name, function)
+
+
+def without_syncs() -> contextlib.AbstractContextManager[None]:
+    """``fsync`` returns at once: a process that dies loses nothing that it wrote, so waiting shows nothing."""
+    return replaced({"fsync": lambda fd: None})
 
 
 Mode = Literal["EIO", "ENOSPC", "EIO for ever", "Ctrl-C before", "Ctrl-C after", "SIGKILL before", "SIGKILL after"]

@@ -55,8 +55,8 @@ def load_scorers() -> None:
 def result(header: dict[str, Any], raw: Raw | Sequence[Item], *, under: str | None = None) -> dict[str, Any]:
     """The whole result: header, the figures that the scorer gives for ``raw``, and ``raw``.
 
-    ``under``: the figures' own key, as ``summary``; else they stand beside the header. Raises InvalidResult where there
-    is no scorer.
+    ``under``: the figures' own key, as ``summary``; else they stand beside the header. Raises InvalidResult without a
+    scorer.
     """
     items = [Item(key, value) for key, value in raw.items()] if isinstance(raw, Mapping) else list(raw)
     records = [_record(item) for item in items]

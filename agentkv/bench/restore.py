@@ -1,7 +1,7 @@
 """``agentkv bench restore``: how fast a stored state comes back, against copying and reading as many bytes.
 
 Three homes of a state: the RAM cache, files that the page cache holds (*warm*), files that it does not (*cold*, see
-:mod:`agentkv.bench.pagecache`). Two steps, told apart: *assembly*, from files to a whole blob in fresh memory
+:mod:`agentkv.bench.pagecache`). Two steps: *assembly*, from files to a whole blob in fresh memory
 (``Blocks.state``: read, check, decode, lay in place), and *native set*, from the blob into the model's context
 (``Engine.restore``). From RAM only the second is left. ``first`` checks every file's hash, as a process does when it
 meets a file; ``again`` is a later read with ``verify="once"``.

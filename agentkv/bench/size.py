@@ -362,7 +362,7 @@ def _digests(manifest: Manifest, start: int = 0) -> set[str]:
     return {ref.sha256 for ref in manifest.segments if ref.start >= start}
 
 
-# --- 1. many skills behind one prefix ---------------------------------------------------------------
+# --- 1. many skills on one prefix -------------------------------------------------------------------
 
 
 def shared_prefix(
@@ -381,7 +381,7 @@ def shared_prefix(
         own = sum(_stored(store, _digests(skill, prefix.n_tokens)) for skill in skills)
         one = _stored(store, _digests(prefix))
         unshared = sum(_stored(store, _digests(skill)) for skill in skills)
-    usage = disk_usage(folder)  # closed: with whatever a store leaves behind
+    usage = disk_usage(folder)  # closed: with everything that a store leaves
     return {
         "skills": plan.skills,
         "prefix_tokens": prefix.n_tokens,

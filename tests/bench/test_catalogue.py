@@ -20,7 +20,12 @@ def fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Notes every fsync; restores it after ``fill`` has put its own in place."""
     calls: list[int] = []
     real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(fd), real(fd))[1])
+
+    def noted(fd: int) -> None:
+        calls.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
     return calls
 
 

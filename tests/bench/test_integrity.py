@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentkv.bench.faults import Step, Watch, breaking, watched
+from agentkv.bench.faults import Call, Step, Watch, breaking, watched
 from agentkv.bench.integrity import Integrity, concurrency, corruption, faults, power
 from agentkv.bench.integrity.concurrency import Together
 from agentkv.bench.integrity.material import bytes_of, look
@@ -110,7 +111,8 @@ def test_no_state_after_a_power_failure_lacks_anything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found", ["half", "not_durable"])
 def test_it_shows_what_is_not_synced(tmp_path: Path, found: str) -> None:
-    rows = power.run(tmp_path, DEPOSIT, sample=40, without=("fsync",))
+    without: tuple[Call, ...] = ("fsync",)
+    rows = power.run(tmp_path, DEPOSIT, sample=40, without=without)
     assert getattr(rows[0], found) > 0
     with pytest.raises(GuaranteeViolated):
         power.check(rows)
@@ -127,10 +129,10 @@ def test_the_model_of_a_disk_keeps_what_was_synced_and_may_lose_the_rest() -> No
     ]
     for step in steps:
         disk.apply(step)
-    states = {_names(disk, kept) for kept in map(frozenset, disk.subsets(power.random.Random(0)))}
+    states = {_names(disk, kept) for kept in map(frozenset, disk.subsets(random.Random(0)))}
     assert states == {(), ("x.tmp",), ("x",)}
     disk.apply(Step("fsync", folder, directory=True))
-    assert [_names(disk, kept) for kept in map(frozenset, disk.subsets(power.random.Random(0)))] == [("x",)]
+    assert [_names(disk, kept) for kept in map(frozenset, disk.subsets(random.Random(0)))] == [("x",)]
     assert disk.live[folder / "x"].data == b"abcd"
 
 

@@ -14,6 +14,7 @@ from agentkv.bench.route import Picks, Route, SeenReading, SeenSize, Settings
 from agentkv.bench.scores import KEPT_SCORES
 from agentkv.errors import GuaranteeViolated
 from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.evaluate import filler
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_begging_is_counted_against_before(router: ChannelClassifier) -> None:
 
 def test_sizes_use_real_tools_before_made_up_ones(router: ChannelClassifier) -> None:
     tools, covered, uncovered = bench.library()
-    candidates = {**tools, **bench.filler(8)}
+    candidates = {**tools, **filler(8)}
     made = [bench._size(router, [covered[0], uncovered[0]], candidates, size, 72) for size in (8, 80)]
     small, large = (bench.size(SeenSize.model_validate(one)) for one in made)
     assert len(made[1]["decisions"][0]["decision"]["scores"]) <= KEPT_SCORES + 1

@@ -109,7 +109,7 @@ def test_exactness_counts_steps_and_samples() -> None:
 
 def test_subsidy_takes_medians_and_ratios() -> None:
     times = {step: [value] * 3 for step, value in (("hashed", 2.0), ("decoded", 5.0), ("placed", 6.0), ("native", 3.0))}
-    record = {
+    record: dict[str, Any] = {
         "n": 512, "state_bytes": 10, "stored_bytes": 8, "cold_prefill_ms": 990.0, "first_token_ms": [10.0, 30.0, 5.0],
         "restore_ram_ms": [40.0, 15.0, 10.0], "memcpy_ms": [3.0, 3.0, 9.0], "clear_cache_ms": [1.0, 2.0, 3.0],
         "disk_ms": {**times, "whole": [10.0, 30.0, 8.0], "again": [4.0]},
@@ -132,9 +132,15 @@ def test_subsidy_takes_medians_and_ratios() -> None:
 
 
 def test_architectures_give_verdicts() -> None:
-    block = {"n": 64, "fresh_sha256": "a", "graft_sha256": "a", "first_difference": None}
+    block: dict[str, Any] = {"n": 64, "fresh_sha256": "a", "graft_sha256": "a", "first_difference": None}
     block |= {"stored_as_exact": True, "reproved": True}
-    record = {"name": "llama", "flash_attention": False, "steps": 48, "sections": ["attention"], "blocks": [block]}
+    record: dict[str, Any] = {
+        "name": "llama",
+        "flash_attention": False,
+        "steps": 48,
+        "sections": ["attention"],
+        "blocks": [block],
+    }
     record["pairs"] = {"threads": ["a", "a"], "cut at n-1": ["a", "b"]}
     broken = copy.deepcopy(record)
     broken["blocks"].append({**block, "graft_sha256": "b", "first_difference": 7})

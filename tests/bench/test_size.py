@@ -16,6 +16,7 @@ from agentkv.bench.size import SeenState, Settings, Size, StateSizes
 from agentkv.bench.texts import beginning, default_setting, running_text, states
 from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.cli.bench import show_tables
+from agentkv.engine import layout as blobs
 from agentkv.engine.fake import LAYOUT
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.records import Manifest
@@ -26,7 +27,7 @@ PLAN = Settings(skills=4, prefix_tokens=600, skill_tokens=300, turns=5, lengths=
 
 
 class Unshared(Blocks):
-    """Reads every child behind a prefix of its own, as if no two blocks had a parent in common."""
+    """Prefills every child after a prefix of its own, as if no two blocks had a parent in common."""
 
     def deposit(self, tokens: Sequence[int], *, parent: Manifest | None = None, **how: Any) -> Deposit:
         if parent is not None:
@@ -54,7 +55,7 @@ def engine() -> FakeEngine:
 class TestSharedPrefix:
     def test_segments_hold_own_rows_and_one_prefix(self, engine: FakeEngine, tmp_path: Path) -> None:
         part = size.shared_ratios(size.shared_prefix(engine, TEXTS, PLAN, tmp_path / "store"))
-        # The fake's windowed rows of the prefix are masked behind it, so a child adds a piece of zeros: 96 bytes each.
+        # The fake's windowed rows of the prefix are masked after it, so a child adds a piece of zeros: 96 bytes each.
         assert 1.0 <= part["ratio_segments"] < 1.01
         assert part["bytes"]["total"] == sum(p.stat().st_size for p in (tmp_path / "store").rglob("*") if p.is_file())
         assert part["bytes"]["total"] > part["bytes"]["segments"] > part["own_rows_bytes"] + part["prefix_bytes"] - 1
@@ -113,7 +114,7 @@ class TestBound:
     def test_a_compressible_state_meets_the_bound_only_with_planes(self) -> None:
         halves = np.random.default_rng(0).standard_normal(1 << 18).astype("<f2").view(np.uint8)
         limit = bound.planes_entropy(halves, 2)
-        ref = bound.blobs.reference(0, 0, 256, halves, 2)
+        ref = blobs.reference(0, 0, 256, halves, 2)
         planes = bound._encode_all([(ref, halves)], Codec.PLANES, 1)["bytes"]
         zstd = bound._encode_all([(ref, halves)], Codec.ZSTD, 1)["bytes"]
         assert planes < 1.03 * limit < zstd

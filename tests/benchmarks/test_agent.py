@@ -142,7 +142,10 @@ def test_the_check_refuses_tokens_read_twice_other_logits_and_a_turn_not_kept(re
 
 def test_a_finished_arm_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = conversation.Plan(turns=2, manual=100, answer=2)
-    run = lambda plan: conversation.run(arms.FAKE, TEXTS, plan, tmp_path / "a", (arms.AGENTKV,), tmp_path / "work")  # noqa: E731
+
+    def run(plan: conversation.Plan) -> dict[str, Any]:
+        return conversation.run(arms.FAKE, TEXTS, plan, tmp_path / "a", (arms.AGENTKV,), tmp_path / "work")
+
     first = run(plan)["arms"][arms.AGENTKV]
     monkeypatch.setattr(conversation, "_arm", lambda *_: pytest.fail("it was run again"))
     second = run(plan)["arms"][arms.AGENTKV]

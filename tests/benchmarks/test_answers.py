@@ -14,6 +14,7 @@ from agentkv.evidence import Ledger
 from agentkv.evidence.scoring import score
 from tests.benchmarks import answers
 from tests.benchmarks.commands.resuming import unfinished
+from tests.benchmarks.scorers import answers as scores
 
 SKILL = "---\nname: {name}\ndescription: All about {name}.\n---\n\nThe {name} are kept for {days} days.\n"
 ROUTE = '{{"query": "How long are {name} kept?", "skill": "{name}", "answer": ["{days} days"]}}\n'
@@ -36,7 +37,7 @@ def skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def broken_off(skills: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The run, which was stopped at its second question."""
-    make, seen = answers.scores.answer_item, []
+    make, seen = scores.answer_item, []
 
     def stops(*what: Any) -> Any:
         seen.append(what)
@@ -45,7 +46,7 @@ def broken_off(skills: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) ->
         return make(*what)
 
     with monkeypatch.context() as patched:
-        patched.setattr(answers.scores, "answer_item", stops)
+        patched.setattr(scores, "answer_item", stops)
         with pytest.raises(KeyboardInterrupt):
             answers.run("scripted", skills, ledger=ledger)
     (begun,) = ledger.runs()
@@ -59,11 +60,11 @@ def test_a_run_that_was_broken_off_is_gone_on_with(
     ledger = Ledger(tmp_path / "ledger")
     begun = broken_off(skills, ledger, monkeypatch)
     how = answers.settings_of(None, None, None, True) | {"model": "scripted"}
-    assert unfinished(ledger, answers.scores.ANSWERS, how) == begun  # as the command looks for it
-    assert unfinished(ledger, answers.scores.ANSWERS, {**how, "reread": False}) is None
+    assert unfinished(ledger, scores.ANSWERS, how) == begun  # as the command looks for it
+    assert unfinished(ledger, scores.ANSWERS, {**how, "reread": False}) is None
     result = answers.run("scripted", skills, ledger=ledger, found=begun)
     (done,) = ledger.runs()
-    assert unfinished(ledger, answers.scores.ANSWERS, how) is None
+    assert unfinished(ledger, scores.ANSWERS, how) is None
     assert (done.status, result["ledger_run"]) == ("finished", begun.id)
     assert [item.key for item in done.items] == ["apples/0", "books/0", "coats/0", "uncovered.jsonl/0"]
     assert (result["summary"]["answered"]["k"], result["summary"]["answered"]["n"]) == (1, 3)

@@ -29,7 +29,7 @@ def test_the_data_is_of_many_languages_and_scripts() -> None:
 @pytest.mark.parametrize("arm", ARMS)
 def test_what_words_miss_is_what_the_data_say(asked: list[Asked], arm: str) -> None:
     languages, _, _ = load(DATA.read_bytes())
-    missed = {code: [] for code in languages}
+    missed: dict[str, list[str]] = {code: [] for code in languages}
     for row in asked:
         if row.arm == arm and not row.is_right:
             missed[row.question.language].append(row.question.text)

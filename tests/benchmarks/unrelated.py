@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = wanted.data.read_bytes()
     model = FakeEngine(window=2048) if wanted.model == "fake" else wanted.model
     with tempfile.TemporaryDirectory(prefix="agentkv-unrelated-") as folder:
-        settings = {} if wanted.model == "fake" else {"window": 2048}
+        settings: dict[str, Any] = {} if wanted.model == "fake" else {"window": 2048}
         with AgentMemory(folder, model, embedder=wanted.embedder, **settings) as memory:
             asked = []
             for one in ask(memory, json.loads(text)):
@@ -87,7 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if not one.right:
                     say(f"{one.library}: {one.question!r} got {one.pick or 'none'}, ahead of none by {one.ahead:+.2f}")
             model_sha256 = memory.engine.info.sha256
-    result = {"figures": figures(asked), "data_sha256": hashlib.sha256(text).hexdigest(), "model_sha256": model_sha256}
+    result: dict[str, Any] = {
+        "figures": figures(asked),
+        "data_sha256": hashlib.sha256(text).hexdigest(),
+        "model_sha256": model_sha256,
+    }
     for name, (right, n) in result["figures"].items():
         say(f"{name}: {right} of {n} ({right / n:.2f})")
     say(f"data {result['data_sha256']}\nmodel {wanted.model} {model_sha256}, embedder {wanted.embedder}")

@@ -1,4 +1,7 @@
-"""Make the k-th call that changes the disk, or every call on some paths, fail; also a program that test_faults runs."""
+"""Make the k-th call that changes the disk, or every call on some paths, fail; also a program that test_faults runs.
+
+Over the package's own injector, :mod:`agentkv.bench.faults`.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +9,32 @@ import contextlib
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-CALLS = ("write", "fsync", "replace", "mkdir")
+from agentkv.bench.faults import Call, Step, Watch, replaced
+from agentkv.bench.faults import watched as injected
+
+__all__ = ["CALLS", "Fault", "injected", "refused"]
+
+CALLS: tuple[Call, ...] = ("write", "fsync", "rename", "mkdir")
 
 
-class Fault:
-    """Notes calls with their paths; at number ``at`` (from 0) calls ``act``."""
+class Fault(Watch):
+    """Notes calls with their paths, wherever they are; at number ``at`` (from 0) calls ``act``."""
 
     def __init__(self, at: int | None, act: Callable[[], None]) -> None:
-        self.at, self._act = at, act
-        self._lock = threading.Lock()
-        self.calls: list[tuple[str, object]] = []
+        super().__init__(None, self._break, CALLS)
+        self.at, self._work = at, act
 
-    def __call__(self, name: str, first: object) -> None:
-        with self._lock:
-            number = len(self.calls)
-            self.calls.append(
-                (name, str(Path(f"/proc/self/fd/{first}").readlink()) if isinstance(first, int) else first)
-            )
-        if number == self.at:
-            self._act()
+    def _break(self, number: int, step: Step, done: bool) -> None:
+        if number == self.at and not done:
+            self._work()
 
-
-@contextlib.contextmanager
-def injected(fault: Fault) -> Iterator[None]:
-    real = {name: getattr(os, name) for name in CALLS}
-
-    def wrapper(name: str) -> Callable[..., object]:
-        def call(first: object, *rest: object, **options: object) -> object:
-            fault(name, first if name != "replace" else rest[0])
-            return real[name](first, *rest, **options)
-
-        return call
-
-    for name in CALLS:
-        setattr(os, name, wrapper(name))
-    try:
-        yield
-    finally:
-        for name, function in real.items():
-            setattr(os, name, function)
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Each that was carried out, and its path; of a rename the target."""
+        return [(step.call, str(step.target or step.path)) for step in self.journal]
 
 
 @contextlib.contextmanager
@@ -65,13 +51,8 @@ def refused(number: int, *parts: str, calls: tuple[str, ...] = ("open",)) -> Ite
 
         return call
 
-    for name in calls:
-        setattr(os, name, wrapper(name))
-    try:
+    with replaced({name: wrapper(name) for name in calls}):
         yield seen
-    finally:
-        for name, function in real.items():
-            setattr(os, name, function)
 
 
 def crash_at_every_call(root: Path, limit: int) -> None:

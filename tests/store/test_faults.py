@@ -53,7 +53,7 @@ def filled(root: Path) -> BlockStore:
     return BlockStore(root)
 
 
-def calls_of_a_deposit(root: Path) -> list[tuple[str, object]]:
+def calls_of_a_deposit(root: Path) -> list[tuple[str, str]]:
     store, fault = filled(root), Fault(None, lambda: None)
     with injected(fault):
         store.put(*CHILD)
@@ -88,9 +88,9 @@ def test_a_deposit_makes_every_kind_of_call(tmp_path: Path) -> None:
 
 def test_segments_and_their_directories_are_durable_before_the_manifest(tmp_path: Path) -> None:
     calls = calls_of_a_deposit(tmp_path)
-    commit = next(i for i, call in enumerate(calls) if call[0] == "replace" and "/manifests/" in str(call[1]))
+    commit = next(i for i, call in enumerate(calls) if call[0] == "rename" and "/manifests/" in str(call[1]))
     segments = tmp_path / "segments"
-    renamed = {Path(str(path)): i for i, (name, path) in enumerate(calls) if name == "replace" and i != commit}
+    renamed = {Path(str(path)): i for i, (name, path) in enumerate(calls) if name == "rename" and i != commit}
     assert {path.name.removesuffix(".seg") for path in renamed} == set(CHILD[1])
     for path, renaming in renamed.items():
         synced = [i for i, call in enumerate(calls) if call == ("fsync", str(path.parent))]
@@ -215,7 +215,7 @@ def test_a_text_that_another_name_needs_is_not_taken_back(tmp_path: Path) -> Non
     count, counted = Fault(None, lambda: None), filled(tmp_path / "count")
     with injected(count):
         write_name(counted.files, one, encode_name(one, Limits()), text)
-    at = next(i for i, call in enumerate(count.calls) if call[0] == "replace" and "/names/" in str(call[1]))
+    at = next(i for i, call in enumerate(count.calls) if call[0] == "rename" and "/names/" in str(call[1]))
     with injected(Fault(at, act)), pytest.raises(StoreReadError):
         write_name(store.files, one, encode_name(one, Limits()), text)
     assert [found.name for found in store.names() if found.source_sha256] == ["two"]

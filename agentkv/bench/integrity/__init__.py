@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench.base import Benchmark, Column, Row, Table, option, small_option
+from agentkv.bench.faults import without_syncs
 from agentkv.bench.integrity import concurrency, corruption, faults, power
 from agentkv.bench.integrity.concurrency import Together
 from agentkv.bench.integrity.corruption import DamageRow, Damages
 from agentkv.bench.integrity.faults import FaultRow
-from agentkv.bench.integrity.material import without_syncs
 from agentkv.bench.integrity.power import PowerRow
 from agentkv.bench.measured import Raw
 from agentkv.errors import UsageError

@@ -225,7 +225,7 @@ def work(payload: dict[str, Any]) -> dict[str, Any]:
                 report["misses"] += 1
             else:
                 report["errors"].append(f"{payload['role']}: {error!r}")
-        except Exception as error:  # noqa: BLE001 - whatever comes is an error to be told
+        except Exception as error:  # noqa: BLE001 - whatever comes is an error to be reported
             report["errors"].append(f"{payload['role']}: {error!r}")
         longest = max(longest, time.monotonic() - start)
         report["rounds"] += 1

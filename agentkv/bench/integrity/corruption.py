@@ -297,7 +297,7 @@ class _Bench:
         if self.engine.calls:
             tally.engine_called.append(f"{case}: {self.engine.calls} calls")
         if kind_of(name) != "marker" and self._ask(graft=False) != self.answer:
-            tally.other_answers.append(f"{case}: read anew")
+            tally.other_answers.append(f"{case}: prefilled again")
         for path in changed:
             (self.root / path).unlink(missing_ok=True)
             (self.root / path).write_bytes(self.files[path])

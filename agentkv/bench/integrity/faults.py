@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench.base import Row
-from agentkv.bench.faults import FAILURES, KILLS, Mode, Watch, breaking, watched
-from agentkv.bench.integrity.material import Findings, bytes_of, copy, counts, look, make, named, without_syncs
+from agentkv.bench.faults import FAILURES, KILLS, Mode, Watch, breaking, watched, without_syncs
+from agentkv.bench.integrity.material import Findings, bytes_of, copy, counts, look, make, named
 from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated, OverBudget, StoreError
 from agentkv.notices import AgentKVWarning

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,13 +181,3 @@ def bytes_of(root: Path) -> dict[str, bytes]:
 def copy(template: Path, root: Path) -> None:
     """A copy with the same times, since eviction goes by them."""
     shutil.copytree(template, root, symlinks=True)
-
-
-@contextmanager
-def without_syncs() -> Iterator[None]:
-    """``fsync`` returns at once: a process that dies loses nothing that it wrote, so waiting shows nothing."""
-    with ExitStack() as stack:
-        real = os.fsync
-        stack.callback(setattr, os, "fsync", real)
-        os.fsync = lambda fd: None
-        yield

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.bench.base import Row
-from agentkv.bench.faults import Call, Step, Watch, watched
+from agentkv.bench.faults import Call, Step, Watch, watched, without_syncs
 from agentkv.bench.integrity.faults import EVERY, OPERATIONS, Operation
-from agentkv.bench.integrity.material import copy, counts, files_of, look, without_syncs
+from agentkv.bench.integrity.material import copy, counts, files_of, look
 from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated, StoreError
 from agentkv.io.lock import GATE, LOCK

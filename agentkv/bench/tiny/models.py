@@ -80,7 +80,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
     ),
     "qwen2vl": Architecture("qwen2vl", "attention with M-RoPE cells", layers.dense_with_bias, metadata=_SECTIONS),
-    "dream": Architecture("dream", "none: a diffusion model, which reads everything anew", layers.dense),
+    "dream": Architecture("dream", "none: a diffusion model, which keeps no state", layers.dense),
     "mamba": Architecture("mamba", "recurrent", layers.mamba, metadata={**_MAMBA, **_NO_ATTENTION}),
     "mamba2": Architecture("mamba2", "recurrent", layers.mamba2, metadata={**_MAMBA2, **_NO_ATTENTION}),
     "rwkv7": Architecture(

@@ -14,6 +14,7 @@ from agentkv.bench import measured
 from agentkv.bench.results import Result
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.evidence import Ledger, score
+from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.solution import Program
 from agentkv.io.hashing import sha256
 from tests.benchmarks.flywheel import adaptation, aime, interference, negatives, reread, transfer
@@ -166,7 +167,7 @@ def test_the_programs_that_come_along_are_the_last_to_be_asked(tmp_path: Path, m
 def test_the_base_is_gone_on_with_by_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = tmp_path / "problems.jsonl", list[str]()
     path.write_text("".join(json.dumps(row) + "\n" for row in PROBLEMS))
-    own = aime.Gate.own
+    own = Gate.own
 
     def breaks(self: Any, task: Any, **how: Any) -> Any:
         asked.append(task.id)
@@ -174,7 +175,7 @@ def test_the_base_is_gone_on_with_by_problem(tmp_path: Path, monkeypatch: pytest
             raise KeyboardInterrupt
         return own(self, task, **how)
 
-    monkeypatch.setattr(aime.Gate, "own", breaks)
+    monkeypatch.setattr(Gate, "own", breaks)
     ledger = Ledger(tmp_path / "ledger")
     how: dict[str, Any] = {"samples": 2, "max_new": 20, "own_programs": False, "repeats": 0}
     with pytest.raises(KeyboardInterrupt):
