@@ -179,6 +179,12 @@ def milliseconds(value: float) -> str:
     return f"{value:.0f}" if value < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
 
+def interval(part: Mapping[str, Any]) -> str:
+    """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`."""
+    low, high = part["wilson_95"]
+    return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
+
+
 def duration(ms: float) -> str:
     """Milliseconds, or seconds from one second on."""
     return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1e3:.1f} s"

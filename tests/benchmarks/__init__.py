@@ -16,10 +16,17 @@ every.py recording.py energy.py      one after another; runs on record; joules
 
 from agentkv.bench.measured import SCORERS
 
-_OWN = ("agent", "peers", "widen", "needles", "depth", "compose", "reread", "interrupt", "questions", "answers")
+DECLARED = (
+    ("tests.benchmarks.arrangements", "Arrangements"),
+    ("tests.benchmarks.documents.compose", "Compose"),
+    ("tests.benchmarks.documents.reread", "Reread"),
+)
+"""Module and class of the benchmarks that are declared in one file, as those of the package are."""
+
+_OWN = ("agent", "peers", "widen", "needles", "depth", "interrupt", "questions", "answers")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
-    "tests.benchmarks.arrangements",
+    *(module for module, _ in DECLARED),
     "tests.benchmarks.flywheel.grading",
 ]
 SCORERS.extend(module for module in _MODULES if module not in SCORERS)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from agentkv.bench import BENCHMARKS
-from agentkv.bench.base import load
 from agentkv.cli import Commands
 from agentkv.cli import bench as own
 from agentkv.cli.evidence import app as evidence
-from tests.benchmarks.arrangements import Arrangements
 from tests.benchmarks.commands import (
     agent,
     aime,
     all_,
     answers,
-    compose,
     depth,
     families,
     interference,
@@ -26,10 +22,10 @@ from tests.benchmarks.commands import (
     plot,
     questions,
     readme,
-    reread,
     variants,
     widen,
 )
+from tests.benchmarks.declared import declared
 
 __all__ = ["app"]
 
@@ -50,8 +46,6 @@ app.command()(aime.aime)
 app.command()(variants.variants)
 app.command()(interrupt.interrupt)
 app.command()(questions.questions)
-app.command()(compose.compose)
-app.command()(reread.reread)
 app.command()(peers.peers)
 app.command()(widen.widen)
 app.command()(needles.needles)
@@ -59,9 +53,8 @@ app.command()(depth.depth)
 app.command()(plot.plot)
 app.command()(readme.readme)
 app.command("all")(all_.all_)
-for _name in BENCHMARKS:
-    app.command(_name)(own.command(load(_name)))
+for _kind in declared():
+    app.command(_kind.name)(own.command(_kind))
 app.command()(own.score)
 app.command()(own.ratio)
-app.command("arrangements")(own.command(Arrangements))
 app.add_typer(evidence, name="evidence")

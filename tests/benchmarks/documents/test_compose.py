@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +14,20 @@ from agentkv.bench.exactness import kl_divergence
 from agentkv.engine.layout import check
 from agentkv.errors import GuaranteeViolated, InexactBlock, UsageError
 from tests.benchmarks.documents import compose
+from tests.benchmarks.documents.compose import Compose
 from tests.benchmarks.documents.stitch import can_read_in_place, read_alone, read_in_place, stitched
 
 from .conftest import paragraphs
 
-TEXTS = ["\n\n".join(paragraphs(start, 12)) for start in (0, 100)]
+TEXTS = tuple("\n\n".join(paragraphs(start, 12)) for start in (0, 100))
+
+
+def run(engine: FakeEngine | None = None, texts: tuple[str, ...] = TEXTS, *, samples: int) -> dict[str, Any]:
+    return Compose(engine=engine or FakeEngine(window=1024), texts=texts, samples=samples).run()
 
 
 def test_a_chain_is_one_prefill_and_stitched_states_are_not() -> None:
-    result = compose.run(FakeEngine(window=1024), TEXTS, samples=4)
+    result = run(samples=4)
     chained, stitched_row = (result["variants"][name] for name in (compose.CHAIN, compose.AS_THEY_STAND))
     assert (chained["equal"]["k"], chained["equal"]["n"], chained["kl"]["max"]) == (4, 4, 0.0)
     assert chained["flips"]["k"] == 0
@@ -29,11 +35,11 @@ def test_a_chain_is_one_prefill_and_stitched_states_are_not() -> None:
     assert stitched_row["kl"]["min"] > 0
     assert compose.IN_PLACE not in result["variants"]
     assert measured.rescore(result) == []
-    compose.check(result)
+    Compose.check(result)
 
 
-def test_what_breaks_the_promise_is_told() -> None:
-    result = compose.run(FakeEngine(window=1024), TEXTS, samples=2)
+def test_what_breaks_the_promise_is_reported() -> None:
+    result = run(samples=2)
     for name, part, value, message in (
         (compose.CHAIN, "equal", {"k": 1, "n": 2}, "not one prefill: 1 of 2"),
         (compose.CHAIN, "kl", {"max": 1e-9}, "not one prefill"),
@@ -42,12 +48,12 @@ def test_what_breaks_the_promise_is_told() -> None:
         broken = copy.deepcopy(result)
         broken["variants"][name][part] = value
         with pytest.raises(GuaranteeViolated, match=message):
-            compose.check(broken)
+            Compose.check(broken)
 
 
-def test_an_engine_that_diverges_behind_a_graft_is_found_out() -> None:
+def test_an_engine_that_diverges_after_a_restore_is_found_out() -> None:
     with pytest.raises(InexactBlock):
-        compose.run(FakeEngine(window=1024, diverge_after=12), TEXTS, samples=1)
+        run(FakeEngine(window=1024, diverge_after=12), samples=1)
 
 
 def test_a_stitched_state_has_both_states_rows() -> None:
@@ -64,7 +70,7 @@ def test_a_stitched_state_has_both_states_rows() -> None:
 
 def test_too_little_text() -> None:
     with pytest.raises(UsageError, match="are needed"):
-        compose.run(FakeEngine(window=1024), ["short"], samples=1)
+        run(texts=("short",), samples=1)
 
 
 @pytest.mark.model

@@ -1,4 +1,4 @@
-"""Reading anew against restoring, on the fake engine: every way is timed, and all give the same logits."""
+"""A cold prefill against restoring, on the fake engine: every way is timed, and all give the same logits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from agentkv.bench import measured
 from agentkv.documents.reading import PREFIX
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
-from tests.benchmarks.documents import reread
+from tests.benchmarks.documents.reread import Reread
 
 from .conftest import paragraphs
 
-TEXTS = ["\n\n".join(paragraphs(start, 12)) for start in (0, 100)]
+TEXTS = tuple("\n\n".join(paragraphs(start, 12)) for start in (0, 100))
 
 
-def test_each_size_is_read_and_restored(tmp_path: Path) -> None:
-    result = reread.run(FakeEngine(window=2048), TEXTS, windows=[512, 128], per_size=2, restores=3, folder=tmp_path)
+def test_each_size_is_prefilled_and_restored(tmp_path: Path) -> None:
+    result = Reread(
+        engine=FakeEngine(window=2048), texts=TEXTS, windows=(512, 128), per_size=2, restores=3, folder=tmp_path
+    ).run()
     assert [row["window"] for row in result["sizes"]] == [128, 512]
     n_prefix = len(PromptBuilder(FakeEngine()).build(PREFIX, "x", [Message("user", "?")]).prefix)
     for row, record in zip(result["sizes"], result["raw"], strict=True):
@@ -32,21 +34,23 @@ def test_each_size_is_read_and_restored(tmp_path: Path) -> None:
         assert row["stored_bytes"] > 0
     assert result["range"] > 1.5
     assert measured.rescore(result) == []
-    reread.check(result)
+    Reread.check(result)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_logits_are_told(tmp_path: Path) -> None:
-    result = reread.run(FakeEngine(window=1024), TEXTS, windows=[128], per_size=1, restores=1, folder=tmp_path)
+def test_other_logits_are_reported(tmp_path: Path) -> None:
+    result = Reread(
+        engine=FakeEngine(window=1024), texts=TEXTS, windows=(128,), per_size=1, restores=1, folder=tmp_path
+    ).run()
     broken = copy.deepcopy(result)
     broken["raw"][0]["raw"]["logits_sha256"][0]["warm"] = "0" * 64
     assert any("logits_equal" in line for line in measured.rescore(broken))
     broken["sizes"][0]["logits_equal"] = False
-    with pytest.raises(GuaranteeViolated, match="window of 128"):
-        reread.check(broken)
+    with pytest.raises(GuaranteeViolated, match="chunk of 128"):
+        Reread.check(broken)
 
 
-@pytest.mark.parametrize(("texts", "windows"), [([], [128]), ([" "], [128]), (TEXTS, [])])
-def test_nothing_to_measure(texts: list[str], windows: list[int]) -> None:
-    with pytest.raises(UsageError, match="at least one window size and some text"):
-        reread.run(FakeEngine(), texts, windows=windows)
+@pytest.mark.parametrize(("texts", "windows"), [((), (128,)), ((" ",), (128,)), (TEXTS, ())])
+def test_nothing_to_measure(texts: tuple[str, ...], windows: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="at least one chunk size and some text"):
+        Reread(engine=FakeEngine(), texts=texts, windows=windows).run()

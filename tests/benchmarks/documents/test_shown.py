@@ -11,16 +11,17 @@ from rich.console import Console
 
 from agentkv import FakeEngine
 from agentkv.cli import output
-from tests.benchmarks.commands import compose as compose_command
+from agentkv.cli.bench import show_tables
 from tests.benchmarks.commands import interrupt as interrupt_command
 from tests.benchmarks.commands import questions as questions_command
-from tests.benchmarks.commands import reread as reread_command
-from tests.benchmarks.documents import compose, interrupt, questions, reread
+from tests.benchmarks.documents import interrupt, questions
+from tests.benchmarks.documents.compose import Compose
+from tests.benchmarks.documents.reread import Reread
 
 from .conftest import paragraphs
 from .test_questions import a_question
 
-TEXTS = ["\n\n".join(paragraphs(start, 12)) for start in (0, 100)]
+TEXTS = tuple("\n\n".join(paragraphs(start, 12)) for start in (0, 100))
 
 
 @pytest.fixture
@@ -31,18 +32,21 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def test_compose(shown: io.StringIO) -> None:
-    compose_command._show(compose.run(FakeEngine(window=1024), TEXTS, samples=2))
+    show_tables(Compose.tables, Compose(engine=FakeEngine(window=1024), texts=TEXTS, samples=2).run())
     lines = shown.getvalue().splitlines()
-    assert lines[1].split() == ["chain", "2/2", "0", "0", "0", "0/2"]
+    assert lines[1].split()[:3] == ["chain", "2/2", "="]
     assert lines[2].startswith("stitched as they stand")
     assert "0/2" in lines[2]
 
 
 def test_reread(shown: io.StringIO, tmp_path: Path) -> None:
-    reread_command._show(reread.run(FakeEngine(window=1024), TEXTS, windows=[128, 256], per_size=1, folder=tmp_path))
-    text = shown.getvalue()
-    assert [line.split()[0] for line in text.splitlines()[1:3]] == ["128", "256"]
-    assert "reread" in text.splitlines()[-2]
+    asked = Reread(engine=FakeEngine(window=1024), texts=TEXTS, windows=(128, 256), per_size=1, folder=tmp_path)
+    result = asked.run()
+    show_tables(Reread.tables, result)
+    rows = [line.split() for line in shown.getvalue().splitlines()[1:3]]
+    assert [row[0] for row in rows] == [f"{size['tokens']:,.0f}" for size in result["sizes"]]
+    assert [row[-1] for row in rows] == ["yes", "yes"]
+    assert "reread" in next(iter(Reread.notes(result)))
 
 
 def test_interrupt(shown: io.StringIO) -> None:

@@ -11,22 +11,19 @@ peers.py       what people use today
 
 from __future__ import annotations
 
-from agentkv.bench import BENCHMARKS
-from agentkv.bench.base import load
+from tests.benchmarks.declared import declared
 from tests.benchmarks.tables import agent, documents, flywheel, peers, routing
 from tests.benchmarks.tables.base import Table
 
 TABLES = (
-    *(Table.of(one, name) for name in BENCHMARKS for one in load(name).tables if one.name is not None),
+    *(Table.of(one, kind.name) for kind in declared() for one in kind.tables if one.name is not None),
     Table("answers", "answers", routing.answers),
     Table("route-evaluate", "route evaluate", routing.route_evaluate),
     Table("agent", "agent", agent.agent),
     Table("widen", "widen", documents.widen),
     Table("needles", "needles", documents.needles),
     Table("depth", "depth", documents.depth),
-    Table("reread", "reread", documents.reread),
     Table("questions", "questions", documents.questions),
-    Table("compose", "compose", documents.compose),
     Table("interrupt", "interrupt", documents.interrupt),
     Table("aime", "bench aime", flywheel.aime),
     Table("variants", "bench variants", flywheel.variants),

@@ -8,13 +8,14 @@ from typing import Any
 
 from agentkv.bench import base
 from agentkv.bench.base import duration, milliseconds
+from agentkv.bench.base import interval as share
 from agentkv.bench.results import Result
 from agentkv.errors import InvalidResult
 
 __all__ = ["MODELS", "Table", "duration", "gigabytes", "megabytes", "milliseconds", "share"]
 
 MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-1.5b")
-"""The order of rows; other models come behind, by name."""
+"""The order of rows; other models come after these, by name."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,6 @@ class Table:
 def _place(result: Result) -> tuple[int, str, str]:
     known = MODELS.index(result.model) if result.model in MODELS else len(MODELS)
     return known, result.model, result.where
-
-
-def share(part: dict[str, Any]) -> str:
-    """So many of so many, their share, its 95 % interval after Wilson."""
-    low, high = part["wilson_95"]
-    return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
 
 
 def gigabytes(count: float) -> str:

@@ -50,7 +50,7 @@ def needles(results: Sequence[Result]) -> str:
             ]
         )
     headings = ("model", "depth", "window found first", "quoted sentence right", "answer is the value alone")
-    controls = ("free answer behind its window", "free answer behind another")
+    controls = ("free answer after its window", "free answer after another")
     return markdown((*headings, *controls, "tokens prefilled", "find + restore + answer"), rows)
 
 
@@ -88,38 +88,6 @@ def questions(results: Sequence[Result]) -> str:
             row[-2] = f"{duration(time['median'])} (at most {duration(time['max'])})"
     headings = ("", "questions", "right window first", "among five", "quote right", "answer right", "time a question")
     return markdown((*headings, "“not stated” where nothing is"), rows)
-
-
-def compose(results: Sequence[Result]) -> str:
-    """A row a model and way."""
-    rows = [
-        [
-            one.model,
-            name,
-            share(way["equal"]),
-            f"{way['kl']['mean']:.2g}",
-            f"{way['kl']['max']:.2g}",
-            share(way["flips"]),
-        ]
-        for one in results
-        for name, way in one.data["variants"].items()
-    ]
-    headings = ("model", "two pieces of text", "logits equal to one prefill", "KL mean (nats)", "most")
-    return markdown((*headings, "argmax moved"), rows)
-
-
-def reread(results: Sequence[Result]) -> str:
-    """A row a model and window size."""
-    rows = []
-    for one in results:
-        for size in one.data["sizes"]:
-            ways = [
-                "not measured" if size[way] is None else f"{duration(size[way]['median'])} ({size['ratio'][way]:.1f} ×)"
-                for way in ("warm", "cold")
-            ]
-            equal = "yes" if size["logits_equal"] else "NO"
-            rows.append([one.model, f"{size['tokens']:,.0f}", duration(size["reread"]["median"]), *ways, equal])
-    return markdown(("model", "tokens", "read again", "restored, warm", "restored, cold", "logits equal"), rows)
 
 
 def interrupt(results: Sequence[Result]) -> str:

@@ -71,7 +71,7 @@ def interference(results: Sequence[Result]) -> str:
         eight = "hard problems" if one.data["settings"].get("problems") else "small tasks"
         rows.append([one.model, eight, share(found["one_block"]), f"{tokens['one']:,.0f}"])
         rows[-1] += [share(found["all_blocks"]), f"{tokens['all']:,.0f}"]
-    return markdown(("model", "the eight", "behind the routed block", "tokens", "behind all eight", "tokens"), rows)
+    return markdown(("model", "the eight", "after the routed block", "tokens", "after all eight", "tokens"), rows)
 
 
 def negatives(results: Sequence[Result]) -> str:

@@ -29,7 +29,7 @@ def speed(results: Sequence[Result]) -> str:
     headings = (
         *("model", "arm", "state in", f"restore, at {at} tokens", "restore + first token", "of agentkv’s"),
         *("saving, of agentkv’s", "on disk", "of agentkv’s", "peak memory"),
-        *("tokens evaluated", "steps equal", "worth it from"),
+        *("tokens evaluated", "steps equal", "break-even at"),
     )
     return markdown(headings, rows)
 

@@ -18,7 +18,7 @@ def answers(results: Sequence[Result]) -> str:
         decision = f"{found['median_router_tokens']:.0f} tokens, {duration(found['median_router_ms'])}"
         rows.append([one.model, *(share(found[part]) for part in parts), decision])
     headings = ("model", "routed rightly", "answered rightly", "… where routed rightly")
-    rest = ("grafted = re-read (ids and logits)", "no block, where no skill covers it", "a decision")
+    rest = ("restored = prefilled again (ids and logits)", "no block, where no skill covers it", "a decision")
     return markdown((*headings, *rest), rows)
 
 
