@@ -20,10 +20,11 @@ DECLARED = (
     ("tests.benchmarks.arrangements", "Arrangements"),
     ("tests.benchmarks.documents.compose", "Compose"),
     ("tests.benchmarks.documents.reread", "Reread"),
+    ("tests.benchmarks.documents.interrupt", "Interrupt"),
 )
 """Module and class of the benchmarks that are declared in one file, as those of the package are."""
 
-_OWN = ("agent", "peers", "widen", "needles", "depth", "interrupt", "questions", "answers")
+_OWN = ("agent", "peers", "widen", "needles", "depth", "questions", "answers")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
     *(module for module, _ in DECLARED),

@@ -15,7 +15,6 @@ from tests.benchmarks.commands import (
     depth,
     families,
     interference,
-    interrupt,
     needles,
     negatives,
     peers,
@@ -44,7 +43,6 @@ app.command()(interference.interference)
 app.command()(negatives.negatives)
 app.command()(aime.aime)
 app.command()(variants.variants)
-app.command()(interrupt.interrupt)
 app.command()(questions.questions)
 app.command()(peers.peers)
 app.command()(widen.widen)

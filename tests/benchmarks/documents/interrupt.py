@@ -1,12 +1,12 @@
-"""``interrupt``: a deposit of documents, killed at random moments and gone on with: the same bytes?
+"""``interrupt``: a deposit of documents, killed at random moments and resumed: the same bytes?
 
 Once without a kill, for the store to compare with and for how long it takes. Then again and again: a process begins or
-goes on, and after a random time, up to half of that, gets SIGKILL, until as many kills as asked for have landed; a
+resumes, and after a random time, up to half of that, gets SIGKILL, until as many kills as asked for have landed; a
 deposit that comes to its end is compared, and the next one begins in a new store. The moments are counted from when
 the process has its model open, so that they fall into planning, records, index, self-test and windows, not start-up.
 
 After each kill the store is looked at (``check``, every segment decoded and hashed): nothing may be damaged. At the end
-what a killed process left behind is collected, and every file is compared by its SHA-256, but for these:
+what a killed process left is collected, and every file is compared by its SHA-256, but for these:
 
 ``agentkv-uses.sqlite``   when and how often a block was used
 ``turns/``                the log of what was restored and read, with times
@@ -26,21 +26,36 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench import measured
+from pydantic import Field
+
+from agentkv.bench.base import (
+    Benchmark,
+    Column,
+    ModelSettings,
+    Row,
+    Table,
+    interval,
+    option,
+    records,
+    small_option,
+)
+from agentkv.bench.measured import Raw
 from agentkv.bench.process import command
-from agentkv.bench.results import now, origin, say
+from agentkv.bench.results import say
+from agentkv.bench.texts import manual_texts
 from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
+from agentkv.figures import share, spread
 from agentkv.io.hashing import canonical_json, file_sha256, sha256
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import TEMPORARIES, TURNS
 from agentkv.store.uses import USES
 
-KILLS = 20
-WINDOW, OVERLAP = 256, 24
+OVERLAP = 24
 FAKE = "fake"
 """The engine without a model: many more moments a minute, the same code around it."""
 
@@ -49,48 +64,159 @@ _INDEX = "documents/index/"
 _MOST_RUNS = 10
 
 
-def run(
-    model: str,
-    texts: Sequence[str],
-    *,
-    kills: int = KILLS,
-    seed: int = 6,
-    window: int = WINDOW,
-    settings: dict[str, Any] | None = None,
-    folder: Path | None = None,
-) -> dict[str, Any]:
-    """The whole benchmark; ``texts`` become one document each. ``model`` may be ``fake``."""
-    if not texts:
-        raise UsageError("there is no document to deposit")
-    started = now()
-    with tempfile.TemporaryDirectory(prefix="agentkv-interrupt-", dir=folder) as temporary:
-        home = Path(temporary)
-        (home / "documents").mkdir()
-        for number, text in enumerate(texts):
-            (home / "documents" / f"{number:03}.md").write_text(text, encoding="utf-8")
-        payload = {"model": model, "folder": str(home), "window": window, "settings": settings or {}}
-        whole = _deposit({**payload, "store": "whole"}, None)
-        assert whole is not None
-        say(f"undisturbed: {whole['windows']} windows in {whole['seconds']:.1f} s")
-        raw = {"undisturbed": {**whole, **_closed(home / "whole")}}
-        raw |= _interrupted(payload, home, whole["seconds"], kills, random.Random(seed))
-    inputs = canonical_json([list(texts), seed])
-    asked = {"kills": kills, "window": window, "overlap": OVERLAP, "seed": seed, **(settings or {})}
-    header = origin("interrupt", model, whole["model_sha256"], inputs, started=started, **asked)
-    return measured.result(header, raw)
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelSettings):
+    """``texts`` become one document each; the manuals by default, or the first three. ``model`` may be ``fake``."""
+
+    kills: int = option(20, "How often a deposit is killed.", metavar="N", least=1, small=3)
+    seed: int = option(6, "Which random moments.", metavar="N")
+    folder: Path | None = option(None, "For the stores.", metavar="DIR", shown="the system's temporary folder")
+    small: bool = small_option()
+    window: int = 256
+    texts: tuple[str, ...] | None = None
 
 
-def check(result: dict[str, Any]) -> None:
-    """Raise GuaranteeViolated unless every kill was got over and every store is the undisturbed one."""
-    if result["damaged_after_a_kill"]:
-        raise GuaranteeViolated(f"damage after {result['damaged_after_a_kill']} kills")
-    if result["kills"] < result["kills_wanted"]:
-        raise GuaranteeViolated(f"only {result['kills']} of {result['kills_wanted']} kills landed in a deposit")
-    identical = result["identical"]
-    if identical["k"] != identical["n"] or not identical["n"]:
-        raise GuaranteeViolated(
-            f"{identical['k']} of {identical['n']} stores are the undisturbed one: {result['other']}"
+class Kill(Row):
+    """The raw record of one kill: which store, when, and what was there then."""
+
+    store: int
+    delay_s: float
+    blocks: int
+    damage: list[str]
+    left_over: int
+
+
+class Stored(Row):
+    """The raw record of a finished store: the digest of every file that is compared."""
+
+    files: dict[str, str]
+    swept: int = 0
+    findings: list[str] = Field(default_factory=list)
+    runs: int = 0
+    windows: int = 0
+    seconds: float = 0.0
+    read: int = 0
+    model_sha256: str = ""
+
+
+class Figures(Row):
+    """How many kills landed, and how many of the stores are the undisturbed one, file by file."""
+
+    windows: int
+    seconds: float
+    files_compared: int
+    kills: int
+    kills_wanted: int
+    delay_s: dict[str, int | float]
+    blocks_at_a_kill: dict[str, int | float]
+    kills_with_left_overs: int
+    damaged_after_a_kill: int
+    runs_a_store: dict[str, int | float]
+    identical: dict[str, Any]
+    other: dict[str, list[str]]
+
+    @classmethod
+    def in_(cls, result: Mapping[str, Any]) -> Figures:
+        """Of a whole result."""
+        return cls(**{name: result[name] for name in cls.model_fields})
+
+    def landed(self) -> str:
+        """Kills, and when."""
+        blocks = self.blocks_at_a_kill
+        return f"{self.kills} of {self.kills_wanted}, at {blocks['min']:.0f} to {blocks['max']:.0f} blocks"
+
+
+class Interrupt(Benchmark[Settings]):
+    """A deposit of documents, killed at random moments and resumed: is the store the same, byte for byte?
+
+    `--model fake` needs no model: the engine that is shipped for tests.
+    """
+
+    name = "interrupt"
+    tables = (
+        Table(
+            lambda result: [Figures.in_(result)],
+            (
+                Column[Figures]("store", lambda row: f"{row.windows:,} windows, {row.files_compared:,} files"),
+                Column("SIGKILLs that landed", Figures.landed),
+                Column("damaged after one", lambda row: f"{row.damaged_after_a_kill}"),
+                Column("resumed: the undisturbed store's bytes", lambda row: interval(row.identical)),
+            ),
+            name="interrupt",
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        """See the module's text."""
+        asked = self.settings
+        texts = list(manual_texts()[: 3 if asked.small else None] if asked.texts is None else asked.texts)
+        if not texts:
+            raise UsageError("there is no document to deposit")
+        with tempfile.TemporaryDirectory(prefix="agentkv-interrupt-", dir=asked.folder) as temporary:
+            home = Path(temporary)
+            (home / "documents").mkdir()
+            for number, text in enumerate(texts):
+                (home / "documents" / f"{number:03}.md").write_text(text, encoding="utf-8")
+            payload = {"model": asked.model, "folder": str(home), "window": asked.window, "threads": asked.threads}
+            whole = _deposit({**payload, "store": "whole"}, None)
+            assert whole is not None
+            say(f"undisturbed: {whole['windows']} windows in {whole['seconds']:.1f} s")
+            raw = {"undisturbed": {**whole, **_closed(home / "whole")}}
+            raw |= _interrupted(payload, home, whole["seconds"], asked.kills, random.Random(asked.seed))
+        amounts = {"kills": asked.kills, "window": asked.window, "overlap": OVERLAP, "seed": asked.seed}
+        return self.result(
+            raw,
+            model=asked.model,
+            model_sha256=whole["model_sha256"],
+            inputs=[texts, asked.seed],
+            settings={**amounts, "threads": asked.threads},
         )
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """See :class:`Figures`."""
+        whole, kills = Stored.model_validate(raw["undisturbed"]), records(Kill, raw, "kill/")
+        stores = {key: Stored.model_validate(record) for key, record in raw.items() if key.startswith("store/")}
+        other = {key: _differing(whole.files, store.files) for key, store in stores.items()}
+        equal = sum(not other[key] and not store.findings for key, store in stores.items())
+        return Figures(
+            windows=whole.windows,
+            seconds=whole.seconds,
+            files_compared=len(whole.files),
+            kills=len(kills),
+            kills_wanted=raw["wanted"]["kills"],
+            delay_s=spread([kill.delay_s for kill in kills]),
+            blocks_at_a_kill=spread([kill.blocks for kill in kills]),
+            kills_with_left_overs=sum(kill.left_over > 0 for kill in kills),
+            damaged_after_a_kill=sum(bool(kill.damage) for kill in kills),
+            runs_a_store=spread([store.runs for store in stores.values()]),
+            identical=share(equal, len(stores)),
+            other={key: files for key, files in other.items() if files},
+        ).model_dump()
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Every kill was got over, and every store is the undisturbed one."""
+        row = Figures.in_(result)
+        if row.damaged_after_a_kill:
+            raise GuaranteeViolated(f"damage after {row.damaged_after_a_kill} kills")
+        if row.kills < row.kills_wanted:
+            raise GuaranteeViolated(f"only {row.kills} of {row.kills_wanted} kills landed in a deposit")
+        k, n = row.identical["k"], row.identical["n"]
+        if k != n or not n:
+            raise GuaranteeViolated(f"{k} of {n} stores are the undisturbed one: {row.other}")
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """When the kills came, and which files differ."""
+        row = Figures.in_(result)
+        yield f"killed {row.delay_s['min']:.1f} to {row.delay_s['max']:.1f} s after a start"
+        yield f"kills that left something over: {row.kills_with_left_overs}"
+        yield from (f"{store}: {', '.join(files[:5])}" for store, files in row.other.items())
+
+
+def _differing(first: dict[str, str], second: dict[str, str]) -> list[str]:
+    return sorted(path for path in first.keys() | second.keys() if first.get(path) != second.get(path))
 
 
 # --- here: killing --------------------------------------------------------------------------------
@@ -130,9 +256,9 @@ def _deposit(payload: dict[str, Any], delay: float | None) -> dict[str, Any] | N
         assert process.stderr is not None
         process.stdin.write(json.dumps(payload))
         process.stdin.close()
-        said = []
+        lines = []
         for line in process.stderr:
-            said.append(line)
+            lines.append(line)
             if line.strip() == _BEGUN:
                 break
         if delay is not None:
@@ -140,18 +266,18 @@ def _deposit(payload: dict[str, Any], delay: float | None) -> dict[str, Any] | N
                 process.wait(delay)
             process.send_signal(signal.SIGKILL)
         result = process.stdout.read()
-        said.append(process.stderr.read())
+        lines.append(process.stderr.read())
     if process.returncode == -signal.SIGKILL:
         return None
     if process.returncode != 0:
-        say("".join(said))
+        say("".join(lines))
         raise WorkerFailed(target, process.returncode)
-    found: dict[str, Any] = json.loads(result)
-    return found
+    report: dict[str, Any] = json.loads(result)
+    return report
 
 
 def _after_kill(root: Path) -> dict[str, Any]:
-    """What a kill left behind, and what the store looks like to whoever opens it then."""
+    """What a kill left, and what the store looks like to whoever opens it then."""
     left_over = sum(path.is_file() for path in (root / TEMPORARIES).glob("*"))
     with BlockStore(root, cache_bytes=0) as store:  # which rolls back what was under way
         report = store.check()
@@ -201,7 +327,7 @@ def _index_digest(path: Path) -> str:
 
 
 def deposit(payload: dict[str, Any]) -> dict[str, Any]:
-    """Deposit the folder's documents, or go on with it."""
+    """Deposit the folder's documents, or resume that."""
     from agentkv.documents import Corpus
     from agentkv.engine.fake import FakeEngine
     from agentkv.memory.memory import AgentMemory
@@ -209,14 +335,14 @@ def deposit(payload: dict[str, Any]) -> dict[str, Any]:
     home, window = Path(payload["folder"]), payload["window"]
     wide = window + 512
     model: Any = FakeEngine(window=wide) if payload["model"] == FAKE else payload["model"]
-    settings = {} if payload["model"] == FAKE else {**payload["settings"], "window": wide}
+    settings = {} if payload["model"] == FAKE else {"threads": payload["threads"], "window": wide}
     with AgentMemory(home / payload["store"], model, **settings) as memory:
         say(_BEGUN)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         corpus = Corpus(memory, window=window, overlap=OVERLAP, keep="eager")
         report = corpus.carry_out(corpus.plan([home / "documents"]))
         return {
-            "seconds": time.perf_counter() - begun,
+            "seconds": time.perf_counter() - start,
             "windows": report.plan.n_windows,
             "read": report.read,
             "model_sha256": memory.engine.info.sha256,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from agentkv.bench import measured
 from agentkv.documents import Corpus
 from agentkv.errors import GuaranteeViolated, UsageError
 from tests.benchmarks.documents import interrupt
+from tests.benchmarks.documents.interrupt import Interrupt
 
 from .conftest import paragraphs
 
@@ -20,14 +22,14 @@ TEXTS = [f"# File {i}\n\n" + "\n\n".join(paragraphs(100 * i, 9)) for i in range(
 
 
 def test_killed_deposits_end_in_the_undisturbed_store(tmp_path: Path) -> None:
-    result = interrupt.run("fake", TEXTS[:3], kills=2, folder=tmp_path)
+    result = Interrupt(model="fake", texts=tuple(TEXTS[:3]), kills=2, folder=tmp_path).run()
     assert (result["kills"], result["kills_wanted"]) == (2, 2)
     assert result["windows"] > 12
     assert result["files_compared"] > 2 * result["windows"]
     assert result["identical"]["k"] == result["identical"]["n"] >= 1
     assert result["damaged_after_a_kill"] == 0
     assert measured.rescore(result) == []
-    interrupt.check(result)
+    Interrupt.check(result)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -67,15 +69,18 @@ def test_the_index_counts_by_what_it_says(store: Path) -> None:
     assert interrupt._index_digest(path) != before
 
 
-def test_what_does_not_hold_is_told() -> None:
-    result = {
+def test_what_does_not_hold_is_reported() -> None:
+    times = {"median": 1.0, "min": 1.0, "max": 1.0}
+    result: dict[str, Any] = {
+        **dict.fromkeys(("windows", "seconds", "files_compared", "kills_with_left_overs"), 1),
+        **dict.fromkeys(("delay_s", "blocks_at_a_kill", "runs_a_store"), times),
         "kills": 2,
         "kills_wanted": 2,
         "damaged_after_a_kill": 0,
         "identical": {"k": 1, "n": 1},
         "other": {},
     }
-    interrupt.check(result)
+    Interrupt.check(result)
     for change, message in (
         ({"damaged_after_a_kill": 1}, "damage after 1"),
         ({"kills": 1}, "only 1 of 2 kills"),
@@ -83,9 +88,9 @@ def test_what_does_not_hold_is_told() -> None:
         ({"identical": {"k": 0, "n": 0}}, "0 of 0 stores"),
     ):
         with pytest.raises(GuaranteeViolated, match=message):
-            interrupt.check({**copy.deepcopy(result), **change})
+            Interrupt.check({**copy.deepcopy(result), **change})
 
 
 def test_nothing_to_deposit() -> None:
     with pytest.raises(UsageError):
-        interrupt.run("fake", [])
+        Interrupt(model="fake", texts=()).run()

@@ -12,10 +12,10 @@ from rich.console import Console
 from agentkv import FakeEngine
 from agentkv.cli import output
 from agentkv.cli.bench import show_tables
-from tests.benchmarks.commands import interrupt as interrupt_command
 from tests.benchmarks.commands import questions as questions_command
-from tests.benchmarks.documents import interrupt, questions
+from tests.benchmarks.documents import questions
 from tests.benchmarks.documents.compose import Compose
+from tests.benchmarks.documents.interrupt import Interrupt
 from tests.benchmarks.documents.reread import Reread
 
 from .conftest import paragraphs
@@ -51,18 +51,16 @@ def test_reread(shown: io.StringIO, tmp_path: Path) -> None:
 
 def test_interrupt(shown: io.StringIO) -> None:
     undisturbed = {"windows": 9, "seconds": 3.0, "files": {"a": "1", "b": "2"}}
-    kill: dict[str, Any] = {"delay_s": 0.5, "blocks": 4, "left_over": 1, "damage": []}
+    kill: dict[str, Any] = {"store": 0, "delay_s": 0.5, "blocks": 4, "left_over": 1, "damage": []}
     store = {"runs": 2, "files": {"a": "1", "b": "3"}, "findings": []}
-    from tests.benchmarks.scorers.interrupt import figures
-
     raw = {"undisturbed": undisturbed, "kill/0": kill, "store/0": store, "wanted": {"kills": 1}}
-    found = figures(raw)
-    interrupt_command._show(found)
-    text = shown.getvalue()
-    assert "0 of 1" in text
+    found = Interrupt.figures(raw)
+    show_tables(Interrupt.tables, found)
+    text = shown.getvalue() + "\n".join(Interrupt.notes(found))
+    assert "0/1 = 0.000" in text
     assert "store/0: b" in text
     with pytest.raises(Exception, match="0 of 1 stores are the undisturbed one"):
-        interrupt.check(found)
+        Interrupt.check(found)
 
 
 def test_questions(shown: io.StringIO, folder: Path, tmp_path: Path) -> None:

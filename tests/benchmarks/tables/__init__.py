@@ -24,7 +24,6 @@ TABLES = (
     Table("needles", "needles", documents.needles),
     Table("depth", "depth", documents.depth),
     Table("questions", "questions", documents.questions),
-    Table("interrupt", "interrupt", documents.interrupt),
     Table("aime", "bench aime", flywheel.aime),
     Table("variants", "bench variants", flywheel.variants),
     Table("families", "bench families", flywheel.families),

@@ -88,28 +88,3 @@ def questions(results: Sequence[Result]) -> str:
             row[-2] = f"{duration(time['median'])} (at most {duration(time['max'])})"
     headings = ("", "questions", "right window first", "among five", "quote right", "answer right", "time a question")
     return markdown((*headings, "“not stated” where nothing is"), rows)
-
-
-def interrupt(results: Sequence[Result]) -> str:
-    """A row a model."""
-    rows = []
-    for one in results:
-        data = one.data
-        blocks = data["blocks_at_a_kill"]
-        rows.append(
-            [
-                one.model,
-                f"{data['windows']:,} windows, {data['files_compared']:,} files",
-                f"{data['kills']} of {data['kills_wanted']}, at {blocks['min']:.0f} to {blocks['max']:.0f} blocks",
-                f"{data['damaged_after_a_kill']}",
-                share(data["identical"]),
-            ]
-        )
-    headings = (
-        "model",
-        "store",
-        "SIGKILLs that landed",
-        "damaged after one",
-        "gone on with: the undisturbed store's bytes",
-    )
-    return markdown(headings, rows)
