@@ -12,7 +12,7 @@
     stats.py settings.py
     check.py care.py    check, verify · gc, rm, pin, unpin
     forget.py learn.py flywheel.py route.py pack.py pack_import.py
-    models.py bench/ evidence.py replay.py demo.py
+    models.py bench.py evidence.py replay.py demo.py
 
 Results go to stdout, progress and errors to stderr.
 """

@@ -19,7 +19,8 @@ from typer.core import TyperGroup
 
 from agentkv.bench import BENCHMARKS
 from agentkv.cli import options
-from agentkv.cli.output import count, finish, say, table
+from agentkv.cli.command import App, Result
+from agentkv.cli.output import count, say, table
 from agentkv.errors import AgentKVError, GuaranteeViolated, ScoreMismatch, UsageError
 
 if TYPE_CHECKING:
@@ -45,24 +46,20 @@ _SHARED: dict[str, Any] = {
 # --- a command from a class -------------------------------------------------------------------------
 
 
-def command(kind: type[Benchmark[Any]]) -> Callable[..., None]:
-    """A function that Typer makes the command of: the benchmark's settings as options, and what all have."""
+def command(kind: type[Benchmark[Any]]) -> Callable[..., Result]:
+    """The function of a benchmark's command: its settings as options, and what all have."""
     fields = _fields(kind)
 
-    def run(**values: Any) -> None:
-        out, ledger, as_json = (values.pop(name) for name in ("out", "ledger", "as_json"))
+    def run(**values: Any) -> Result:
+        out, ledger = values.pop("out"), values.pop("ledger")
         small = values.pop("small", False)
         known = {name: _value(field, values[name], small) for name, field in fields.items() if name != "small"}
-        measure(kind(**known, **({"small": small} if "small" in fields else {})), out, ledger, as_json)
+        return measure(kind(**known, **({"small": small} if "small" in fields else {})), out, ledger)
 
     parameters = {name: _parameter(name, field) for name, field in fields.items()}
     if any(option.small is not None for option in map(_option, fields.values()) if option):
         parameters.setdefault("small", _typed("small", Small, False))
-    parameters |= {
-        "out": _typed("out", Out, None),
-        "ledger": _typed("ledger", options.Ledger, None),
-        "as_json": _typed("as_json", options.Json, False),
-    }
+    parameters |= {"out": _typed("out", Out, None), "ledger": _typed("ledger", options.Ledger, None)}
     run.__name__, run.__doc__ = kind.name, inspect.getdoc(kind)
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
@@ -124,8 +121,8 @@ def _value(field: dataclasses.Field[Any], given: Any, small: bool) -> Any:
     return tuple(part.strip() for part in given.split(","))
 
 
-def measure(benchmark: Benchmark[Any], out: Path | None, ledger: Path | None, as_json: bool) -> None:
-    """Run a benchmark: on record before anything is measured, saved, shown; ends with 60 if a promise does not hold."""
+def measure(benchmark: Benchmark[Any], out: Path | None, ledger: Path | None) -> Result:
+    """Run a benchmark: on record before anything is measured, and saved; ends with 60 if a promise does not hold."""
     for name in benchmark.models():
         options.fetch_model(name)
     recorded = begin(ledger, benchmark.name, benchmark.recorded(), benchmark.version)
@@ -136,7 +133,7 @@ def measure(benchmark: Benchmark[Any], out: Path | None, ledger: Path | None, as
         for line in benchmark.notes(result):
             say(line)
 
-    end(result, out, as_json, show, benchmark.check, recorded)
+    return ended(result, out, show, benchmark.check, recorded)
 
 
 def show_tables(tables: Iterable[Table[Any]], result: Mapping[str, Any]) -> None:
@@ -159,15 +156,14 @@ def begin(ledger: Path | None, benchmark: str, settings: Mapping[str, Any], vers
     return None if opened is None else opened.begin(benchmark, version=version, settings=settings)
 
 
-def end(
+def ended(
     result: dict[str, Any],
     out: Path | None,
-    as_json: bool,
     show: Callable[[dict[str, Any]], None],
     check: Callable[[dict[str, Any]], None],
     run: Run | None = None,
-) -> None:
-    """Record and save the result, show it, and end with 60 if what it promises did not hold.
+) -> Result:
+    """Record and save the result; it is a failure if what it promises did not hold.
 
     ``run``: what :func:`begin` gave. Raw records go to the ledger and the file, not to the terminal.
     """
@@ -183,7 +179,7 @@ def end(
         _record(run, result, failures[0].message if failures else None)
         result["ledger_run"] = run.id
     save(result, out)
-    finish({key: value for key, value in result.items() if key != "raw"}, as_json, lambda: show(result), failures)
+    return Result({key: value for key, value in result.items() if key != "raw"}, lambda: show(result), failures)
 
 
 def _record(run: Run, result: dict[str, Any], failure: str | None) -> None:
@@ -212,13 +208,13 @@ class Group(TyperGroup):
         if cmd_name in BENCHMARKS and cmd_name not in self.commands:
             from agentkv.bench.base import load
 
-            one = typer.Typer(add_completion=False)
+            one = App(add_completion=False)
             one.command(cmd_name)(command(load(cmd_name)))
             self.commands[cmd_name] = typer.main.get_command(one)
         return super().get_command(ctx, cmd_name)
 
 
-app = typer.Typer(
+app = App(
     cls=Group,
     no_args_is_help=True,
     help="Measure what agentkv promises, on this machine.",
@@ -229,8 +225,7 @@ app = typer.Typer(
 @app.command()
 def score(
     results: Annotated[list[Path], typer.Argument(metavar="RESULT…", help="Files that --out wrote.")],
-    as_json: options.Json = False,
-) -> None:
+) -> Result:
     """Compute every figure of result files again, without a model, and compare. Exit code 103 if one differs."""
     from agentkv.bench.measured import rescore
     from agentkv.bench.results import read
@@ -250,7 +245,7 @@ def score(
             verdict = "; ".join(row["differences"]) or "every figure is equal"
             say(f"{row['file']}: {row['benchmark']}, {count(row['records'], 'raw record')}: {verdict}")
 
-    finish({"results": rows}, as_json, show, failures)
+    return Result({"results": rows}, show, failures)
 
 
 _PLACE = "FILE:PATH; a path is names and indices with dots, as in lengths.0.cold_prefill_ms."
@@ -260,13 +255,12 @@ _PLACE = "FILE:PATH; a path is names and indices with dots, as in lengths.0.cold
 def ratio(
     figure: Annotated[str, typer.Argument(metavar="FIGURE", help=_PLACE)],
     other: Annotated[str, typer.Argument(metavar="FIGURE", help="What it is divided by.")],
-    as_json: options.Json = False,
-) -> None:
+) -> Result:
     """Divide two figures of one run; figures of different runs are refused, with exit code 63."""
     first, second = _figure(figure), _figure(other)
     value = first.over(second)
     result = {"ratio": value, "figure": first.value, "over": second.value, "run": first.run}
-    finish(result, as_json, lambda: say(f"{first.value:g} / {second.value:g} = {value:.3g}"))
+    return Result(result, lambda: say(f"{first.value:g} / {second.value:g} = {value:.3g}"))
 
 
 def _figure(place: str) -> Figure:

@@ -101,7 +101,7 @@ def evaluate(
 ) -> Result:
     """Route labelled questions: accuracy, abstention, calibration and cost, by size of the library."""
     from agentkv.bench import measured, scores
-    from agentkv.bench.report import now, origin, save
+    from agentkv.bench.results import now, origin, save
     from agentkv.io.hashing import sha256
     from agentkv.router import evaluate as evaluation
 

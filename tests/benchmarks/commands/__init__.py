@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import typer
-
 from agentkv.cli import Commands
 from agentkv.cli import bench as own
+from agentkv.cli.command import App
 from agentkv.cli.evidence import app as evidence
 from tests.benchmarks.commands import (
     agent,
@@ -28,7 +27,7 @@ from tests.benchmarks.declared import declared
 
 __all__ = ["app"]
 
-app = typer.Typer(
+app = App(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
