@@ -18,6 +18,8 @@ MODULES = [
     "agentkv.engine.fake",
     "agentkv.engine.generate",
     "agentkv.engine.settings",
+    "agentkv.fusion",
+    "agentkv.text",
     "agentkv.store.catalog",
     "agentkv.skills.questions",
     "agentkv.bench.results",
