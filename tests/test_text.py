@@ -227,7 +227,7 @@ def test_other_words_are_not(text: str, question: str) -> None:
     assert not is_found(text, question)
 
 
-def test_words_stand_in_their_order_and_compounds_behind_them() -> None:
+def test_words_keep_their_order_and_compounds_follow_them() -> None:
     assert stream("To_be, or Not-to be") == ["to_be", "or", "not", "to", "be"]
     assert words("To_be, or Not-to be") == ["to_be", "or", "not", "to", "be", "tobe", "notto"]
     assert words("iPhone") == ["iphone", "i", "phone"]

@@ -98,6 +98,13 @@ def generate(
 
     The last piece carries ``finish``: ``stop`` (the model ended its turn), ``length`` or ``stop_string``. Raises
     WindowOverflow before the first token, InvalidGrammar, Cancelled. ``observe`` sees the logits of every step.
+
+    >>> from agentkv import FakeEngine, Message
+    >>> from agentkv.engine.prompt import PromptBuilder
+    >>> engine = FakeEngine(replies=lambda prompt: "forty-two")
+    >>> prompt = PromptBuilder(engine).build("", "", [Message("user", "What is 6 x 7?")])
+    >>> "".join(piece.text for piece in generate(engine, engine.extend(prompt.tokens), max_new=20))
+    'forty-two'
     """
     if max_new < 1:
         raise UsageError(f"max_new must be at least 1, not {max_new}")

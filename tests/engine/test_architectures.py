@@ -174,7 +174,7 @@ def test_states_of_one_architecture_are_refused_by_all_others(open_tiny: Open, t
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_damaged_structure_never_reaches_native_code(open_tiny: Open, name: str) -> None:
+def test_corrupt_structure_never_reaches_native_code(open_tiny: Open, name: str) -> None:
     engine = open_tiny(name, window=128)
     ids = text(7)
     engine.extend(ids)

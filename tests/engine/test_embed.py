@@ -171,7 +171,7 @@ class TestLlama(EmbedderContract):
             assert one.identity != other.identity
             assert len(one.identity) == 64
 
-    def test_a_file_that_is_no_model(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_a_model(self, tmp_path: Path) -> None:
         (tmp_path / "no.gguf").write_bytes(b"GGUF no")
         with pytest.raises(ModelUnreadable):
             LlamaEmbedder.open(tmp_path / "no.gguf")

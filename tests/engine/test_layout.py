@@ -35,7 +35,7 @@ def state_of(n: int) -> State:
 
 
 @pytest.mark.parametrize(("before", "n"), [(1, 2), (40, 60), (40, 300), (63, 64), (256, 257), (300, 700)])
-def test_a_state_behind_a_known_one_is_cut_as_it_would_be_alone(before: int, n: int) -> None:
+def test_a_state_that_extends_a_known_one_is_cut_as_it_would_be_alone(before: int, n: int) -> None:
     old, new = state_of(before), state_of(n)
     known = blobs.Cut(old, tuple(ref for ref, _ in blobs.cut(old.blob, LAYOUT, before, blobs.cuts(0, before))))
     ranges = blobs.cuts(0, before) + blobs.cuts(before, n)

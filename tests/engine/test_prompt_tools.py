@@ -162,7 +162,7 @@ def test_generic_calls_and_results_are_text() -> None:
 
 
 @pytest.mark.parametrize("template", [OWN, FakeEngine().info.chat_template, None])
-def test_ids_grow_at_the_end_and_pieces_are_by_message(template: str | None) -> None:
+def test_ids_are_only_appended_and_pieces_are_by_message(template: str | None) -> None:
     prompts = builder(template)
     whole = prompts.build("p", "m", TALK)
     assert whole.turn == sum(whole.pieces, ())
@@ -177,7 +177,7 @@ def test_ids_grow_at_the_end_and_pieces_are_by_message(template: str | None) -> 
             assert whole.turn[: len(shorter.turn)] == shorter.turn
 
 
-def test_an_answer_is_read_again_as_it_was_written() -> None:
+def test_an_answer_has_the_ids_with_which_it_was_written() -> None:
     prompts = builder(OWN)
     asked = prompts.build("", "", TALK[:3])
     written = OWN_FORM.text([ADD, MUL]).encode()
@@ -213,7 +213,7 @@ def test_roles_in_a_row_stay_apart_or_are_joined_where_the_template_insists_on_t
     "messages",
     [[Message("tool", "1"), Message("user", "?")], [Message("user", "?"), Message("assistant", "", (ADD,))]],
 )
-def test_what_is_no_conversation_is_refused(messages: list[Message]) -> None:
+def test_what_is_not_a_conversation_is_refused(messages: list[Message]) -> None:
     with pytest.raises(UnsupportedTemplate):
         builder(OWN).build("", "", messages)
 

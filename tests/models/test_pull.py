@@ -93,7 +93,7 @@ class TestPull:
         assert left_in(cache) == ["tiny.lock"]
 
     @pytest.mark.parametrize("damage", ["cut", "flip", "other member", "empty"])
-    def test_damaged_part_is_fetched_again(self, index: Index, cache: Path, damage: str) -> None:
+    def test_corrupt_part_is_fetched_again(self, index: Index, cache: Path, damage: str) -> None:
         index.fail_at = 2
         with pytest.raises(KeyboardInterrupt):
             models.resolve(NAME)

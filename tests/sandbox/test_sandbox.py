@@ -82,7 +82,7 @@ def test_a_system_that_can_run_nothing_says_so(monkeypatch: pytest.MonkeyPatch) 
         Sandbox().isolation()
 
 
-def test_an_interpreter_that_does_not_start_is_told_with_each_method(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_that_does_not_start_is_reported_for_each_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "_FLAGS", ("--no-such-option",))
     with pytest.raises(SandboxUnavailable) as caught:
         Sandbox(policy=ANYWHERE).isolation()
@@ -182,7 +182,7 @@ except OSError:
     assert either.run(script, payload).answer == str(len(payload)).encode()
 
 
-def test_exit_and_signal_are_told_apart(either: Sandbox) -> None:
+def test_exit_and_signal_are_distinguished(either: Sandbox) -> None:
     assert (either.run("raise SystemExit(7)").ending, either.run("raise SystemExit(7)").code) == (Ending.EXIT, 7)
     run = either.run("import ctypes; ctypes.string_at(0)")
     assert (run.ending, run.code) == (Ending.SIGNAL, 11)

@@ -108,7 +108,7 @@ def test_an_answer_that_begins_with_a_bare_call_calls(call: str, wrapped: str, s
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
-def test_behind_a_bare_call_come_others_or_text(size: int) -> None:
+def test_after_a_bare_call_come_others_or_text(size: int) -> None:
     add, mul = (f'{{"name": "{call.name}", "arguments": {call.arguments}}}' for call in (BARE_ADD, MUL))
     for between in ("", "\n", "\n```\n```json\n", "\n```\n\n"):
         assert bare(f"```json\n{add}{between}{mul}\n```", size) == [BARE_ADD, MUL]
@@ -147,7 +147,7 @@ def test_behind_a_bare_call_come_others_or_text(size: int) -> None:
         " \n",
     ],
 )
-def test_what_is_no_bare_call_of_these_tools_stays_text(text: str, size: int) -> None:
+def test_what_is_not_a_bare_call_of_these_tools_stays_text(text: str, size: int) -> None:
     assert bare(text, size) == [text]
     assert bare(text + GENERIC.text([MUL]), size)[-1:] == [MUL]
 

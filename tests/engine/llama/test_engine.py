@@ -160,7 +160,7 @@ def test_an_untrusted_state_leaves_no_trace(request: pytest.FixtureRequest, name
         assert engine.capture().is_trusted
 
 
-def test_logits_that_are_no_numbers_are_a_typed_error(smollm2: Engine) -> None:
+def test_logits_that_are_not_numbers_are_a_typed_error(smollm2: Engine) -> None:
     bad = poisoned(smollm2, 200, NAN)
     taken_for_numbers(smollm2, bad)
     smollm2.restore(bad)
@@ -170,7 +170,7 @@ def test_logits_that_are_no_numbers_are_a_typed_error(smollm2: Engine) -> None:
     assert "Paris" in ask(smollm2, "What is the capital of France?")
 
 
-def test_states_scored_together_with_one_of_no_numbers_are_scored_as_ever(smollm2: Engine) -> None:
+def test_states_scored_together_with_a_corrupt_one_are_scored_as_ever(smollm2: Engine) -> None:
     question = smollm2.tokenize("What is the capital of France?", special=False)
     bad = poisoned(smollm2, 200, NAN)
     smollm2.clear()
