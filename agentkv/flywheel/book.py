@@ -114,11 +114,11 @@ class SolutionBook:
 
     def all_live(self) -> Iterator[Solution]:
         """Every live solution, by task: the candidates for routing. A corrupt one is skipped with a warning."""
-        for standing in self._standings.all(passed_over):
+        for standing in self._standings.all(skipped):
             try:
                 solution = None if standing.live is None else self._solutions.read(standing.live)
             except StoreError as error:
-                passed_over(error)
+                skipped(error)
                 continue
             if solution is not None:
                 yield solution
@@ -249,9 +249,9 @@ def _inputs(proof: Proof) -> str | None:
     return proof.checks[0].inputs_sha256 if proof.checks else None
 
 
-def passed_over(error: StoreError) -> None:
-    """Warn of a damaged record that is left out."""
-    warn(f"passed over: {error.message} `agentkv check` lists it; learning the task again mends it.")
+def skipped(error: StoreError) -> None:
+    """Warn of a corrupt record that is skipped."""
+    warn(f"skipped: {error.message} `agentkv check` lists it; learning the task again replaces it.")
 
 
 def _merit(solution: Solution) -> tuple[int, int, int, int]:
@@ -316,9 +316,7 @@ class KeptTasks:
 
     def all(self) -> Iterator[KeptTask]:
         """Every kept task, whether its solution is live or not. A corrupt one is skipped with a warning."""
-        yield from self._files.all(
-            lambda error: warn(f"passed over: {error.message} `agentkv check` lists it; learning it again mends it.")
-        )
+        yield from self._files.all(skipped)
 
 
 def _decode(data: bytes, name: str) -> KeptTask:

@@ -1,4 +1,4 @@
-"""What runs in a process of its own to look at a program's text: parse it, list its parameters and literals.
+"""What runs in a process of its own to parse a program's text and list its parameters and literals.
 
 Nothing of the program is executed, so what comes back is true; only the parser meets it, and a parser that a hostile
 text brings down takes this process with it and no other. Imports nothing of agentkv.

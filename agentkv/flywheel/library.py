@@ -203,7 +203,7 @@ class SolutionLibrary:
             shortlist=SHORTLIST,
             vectors=vectors,
             prune_ratio=0.0,
-            whole=False,  # another instance of a task says names and values that stand in no solution
+            whole=False,  # another instance of a task has names and values that are in no solution
         )
         self._slots: dict[str, list[Slot]] = {}
 
@@ -232,7 +232,7 @@ class SolutionLibrary:
         task's; StoreFull.
         """
         if (solution.task_id, solution.proof.check_sha256) != (kept.task.task_id, kept.task.check_sha256):
-            reason = "its proof is that of another task or of another check than the one handed in"
+            reason = "its proof is that of another task or of another check than the task's"
             raise NotProven(kept.task.task_id, solution.proof.verdict, reason)
         before = self.find(kept.task.task_id)
         if before is None:

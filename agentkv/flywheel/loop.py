@@ -183,7 +183,7 @@ class Flywheel:
         if known is None:
             return ""
         if task.check is None:
-            return "it has a live solution, and no check was handed in"
+            return "it has a live solution, and the task has no check"
         again = self.recurrence.check(known, task)
         if again is not None and self.recurrence.is_refused(known, task, again):
             return ""

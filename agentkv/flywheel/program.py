@@ -122,7 +122,7 @@ def look(sandbox: Sandbox, program: Program) -> Look:
         literals = [(value, line) for value, line in found["literals"]]
         return Look("", bool(found["solve"]), found["parameters"], literals)
     except (ValueError, KeyError, TypeError) as error:
-        return Look(f"its text could not be looked at: {run.ending} {run.code}, {error}", False, {}, [])
+        return Look(f"its text could not be parsed: {run.ending} {run.code}, {error}", False, {}, [])
 
 
 # --- a method or a constant answer? ---------------------------------------------------------------

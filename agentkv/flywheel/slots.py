@@ -95,7 +95,7 @@ class Mentions:
 
     @cached_property
     def quoted(self) -> list[Mention]:
-        """What stands in double quotation marks or backticks."""
+        """What is in double quotation marks or backticks."""
         found = []
         for match in _QUOTED.finditer(self.text):
             group = next(index for index in range(1, 5) if match[index] is not None)
@@ -201,7 +201,7 @@ def slots_of(prompt: str, parameters: Mapping[str, Any]) -> list[Slot]:
     mentions = Mentions(prompt)
     used: list[Mention] = []
     found: dict[str, Slot] = {}
-    # Lists first: an item of one may stand elsewhere in the text too.
+    # Lists first: an item of one may be elsewhere in the text too.
     for name in sorted(parameters, key=lambda key: not isinstance(parameters[key], list)):
         slot = _slot(name, parameters[name], mentions, used)
         used += slot.where

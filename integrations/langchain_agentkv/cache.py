@@ -88,7 +88,7 @@ class AgentKVCache(BaseCache):
             return None
         value = _opened(key, row[0], row[1])
         if value is None:
-            self._note(f"the row of {key.hex()[:12]} was damaged")
+            self._note(f"the row of {key.hex()[:12]} was corrupt")
             self._forget(key)
         elif time.time() - row[2] > _FRESH_S:
             self._touch(key)

@@ -179,7 +179,7 @@ def search_documents(
     documents, as :class:`~langchain_agentkv.AgentKVRetriever` gives them; a Shelf will do, without a model. With
     ``ask`` the memory's own model answers from up to ``k`` chunks, each grafted by itself, and the agent gets a
     sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
-    heading, start, stop, verified, origin; or None), ``votes``, ``notes`` (what was passed over or has changed),
+    heading, start, stop, verified, origin; or None), ``votes``, ``notes`` (what was skipped or has changed),
     ``cut_at`` (tokens, 0 for a whole answer) and ``documents``, the chunks that were tried. ``votes`` and ``max_new``
     are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
 
@@ -288,7 +288,7 @@ def _replied(reply: Reply) -> Result:
 
 def _quoted(evidence: Evidence) -> str:
     is_checked = evidence.verified or evidence.origin == "changed"
-    notes = [] if is_checked else ["the quote was not found there when it was read again"]
+    notes = [] if is_checked else ["the quote was not found there when it was checked"]
     notes += [_ORIGIN[evidence.origin]] if evidence.origin in _ORIGIN else []
     place = _place(asdict(evidence), [evidence.heading] if evidence.heading else [])
     return f'"{evidence.quote}"\n' + "; ".join([place, *notes])

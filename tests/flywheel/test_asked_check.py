@@ -1,4 +1,4 @@
-"""What is asked now decides: "verified", "known" and "no better" are said of the check handed in, and of no other."""
+"""What is asked now decides: "verified", "known" and "no better" are said of the check passed now, and of no other."""
 
 from __future__ import annotations
 
