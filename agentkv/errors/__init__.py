@@ -86,15 +86,17 @@ from __future__ import annotations
 
 from agentkv.errors.base import (
     AgentKVError,
+    BenchError,
+    DifferentRuns,
     GuaranteeViolated,
     Interrupted,
+    InvalidResult,
     NotConfirmed,
     NotPicklable,
     OpenedBeforeFork,
     UsageError,
     WorkerFailed,
 )
-from agentkv.errors.bench import BenchError, DifferentRuns, InvalidResult
 from agentkv.errors.engine import (
     Cancelled,
     EngineClosed,

@@ -34,9 +34,9 @@ from agentkv.io.hashing import sha256
 from agentkv.memory.threadlog import ThreadLog, thread_names
 from agentkv.records import NamedBlock, ThreadEntry
 from agentkv.router.log import DecisionLog
-from agentkv.store.adapters import ADAPTERS
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import DECISIONS, ROUTER
+from agentkv.store.registry import ADAPTERS
 
 _LONG = 12
 """Characters from which on something said is looked for elsewhere: "yes" is everywhere."""

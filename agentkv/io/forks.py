@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any
+from typing import Any, NoReturn, Self, SupportsIndex
 
-from agentkv.errors import OpenedBeforeFork
+from agentkv.errors import NotPicklable, OpenedBeforeFork
 
 
 class Owner:
@@ -81,3 +81,16 @@ def _register() -> None:
 def _renew_all() -> None:
     for lock in list(_renewed):
         lock.renew()
+
+
+class Shared:
+    """Mixed into what holds an open model or store: ``copy`` and ``deepcopy`` give the object itself."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotPicklable(type(self).__name__)

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentkv.io.hashing import canonical_json
-from agentkv.packs.format import BadMember, member_name, parse_member
+from agentkv.packs.format import BadMember, check_segment_size, member_name, parse_member
 from agentkv.packs.reader import Pack, Progress
-from agentkv.packs.segment import check_segment_size
 from agentkv.records import Exactness, Fingerprint, Manifest, NamedBlock, SegmentRef
 from agentkv.store.format import Malformed
 

@@ -6,6 +6,7 @@ test compares the two. Does not guarantee that a member is what the index says: 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -13,14 +14,28 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, TypeVar
 
+import numpy as np
 from pydantic import Field
 
+from agentkv.errors import UsageError
+from agentkv.io.fsio import Buffer
 from agentkv.packs.tar import MAX_MEMBER_BYTES, MAX_NAME
-from agentkv.records import NamedBlock, Record, Sha256
+from agentkv.records import NamedBlock, Record, SegmentRef, Sha256
 from agentkv.router.base import NONE
 from agentkv.signing.keys import Signature
+from agentkv.store import codec as codecs
 from agentkv.store import format as formats
-from agentkv.store.format import Malformed, decode_record, encode_record
+from agentkv.store.codec import Bytes
+from agentkv.store.format import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Codec,
+    Malformed,
+    decode_record,
+    encode_record,
+    read_header,
+)
+from agentkv.store.segments import CODECS, segment_file
 
 PACK_FORMAT = 1
 INDEX = "pack.json"
@@ -186,3 +201,37 @@ def _check_names(index: PackIndex) -> None:
         first = seen.setdefault((folded(named.name), named.fingerprint_id), named.name)
         if first is not named.name:
             raise Malformed(f"the names {first!r} and {named.name!r} are too much alike")
+
+
+LEVEL = 3
+
+
+def encode_segment(raw: Bytes, ref: SegmentRef, codec: str) -> list[Buffer]:
+    """The file in parts, valid until this thread encodes another. ``codec``: planes, zstd or raw."""
+    if codec not in CODECS:
+        raise UsageError(f"codec is {codec!r}, must be one of {', '.join(CODECS)}")
+    return segment_file(raw, ref, CODECS[codec], LEVEL)
+
+
+def check_segment_size(ref: SegmentRef, file_bytes: int) -> None:
+    """Raise Malformed if no file of that size can hold ``ref``."""
+    if not HEADER_BYTES + TRAILER_BYTES <= file_bytes <= HEADER_BYTES + ref.n_bytes + TRAILER_BYTES:
+        raise Malformed(f"{file_bytes:,} bytes cannot hold a segment of {ref.n_bytes:,}")
+
+
+def decode_segment(file: Bytes, ref: SegmentRef) -> Bytes:
+    """The raw bytes, uint8 of shape (n_bytes,); Malformed unless header, trailer, frame and digest are ``ref``'s.
+
+    Everything that can be told without decoding is checked before the output is allocated.
+    """
+    header = read_header(file[:HEADER_BYTES].tobytes(), ref, file.size)
+    payload = file[HEADER_BYTES : file.size - TRAILER_BYTES]
+    if hashlib.sha256(file[: file.size - TRAILER_BYTES].data).digest() != file[file.size - TRAILER_BYTES :].tobytes():
+        raise Malformed("the bytes do not have the SHA-256 in the trailer")
+    if header.codec in (Codec.ZSTD, Codec.PLANES):
+        codecs.check_frame(payload, ref.n_bytes)
+    out = np.empty(ref.n_bytes, np.uint8)
+    codecs.decode(payload, header.codec, header.element_bytes, out)
+    if hashlib.sha256(out.data).hexdigest() != ref.sha256:
+        raise Malformed("the decoded bytes have another SHA-256")
+    return out

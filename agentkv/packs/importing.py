@@ -14,7 +14,7 @@ whoever has one passes its fingerprint. Does not guarantee that a state belongs 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from agentkv.packs.reader import Pack, Progress, open_pack
 from agentkv.records import Fingerprint, Import, Manifest, NamedBlock
 from agentkv.signing.trust import Trust, Verdict
 from agentkv.store.catalog import BlockStore
+from agentkv.store.files import children_of, with_descendants
 from agentkv.store.gc import remove_unneeded
 
 REPLACE_HINT = "Add --replace (replace=True) to point them to the pack's blocks; what they point to now stays stored."
@@ -210,7 +211,7 @@ def _put_block(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdi
     """
     identity = manifest.block_id
     record = Import(block_id=identity, pack_sha256=pack.sha256, signed_by=verdict.signed_by, decision=verdict.decision)
-    earlier, is_new = store.files.imports.sound(identity), not store.has(identity)
+    earlier, is_new = store.files.imports.valid(identity), not store.has(identity)
     if is_new:
         store.set_import(record, before=True)
     is_refused = _is_refused(store, identity)
@@ -307,3 +308,25 @@ def plan_sources(
 
 def _same_text(old: NamedBlock, new: NamedBlock) -> bool:
     return all(getattr(old, key) == getattr(new, key) for key in ("kind", "description", "license", "source_sha256"))
+
+
+def signers(store: BlockStore) -> dict[str, str]:
+    """The key that signed the pack of each imported block, by block id. Warns of a corrupt record."""
+    records = store.files.imports.all(store.tell_once)
+    return {record.block_id: record.signed_by for record in records if record.signed_by is not None}
+
+
+def blocks_of(store: BlockStore, keys: Collection[str]) -> list[str]:
+    """The ids of blocks signed by one of ``keys``, and of all that are chained to them, children first.
+
+    A block that is chained to a forged state holds it too, whoever deposited it. Raises CorruptBlock, StoreReadError.
+    """
+    signed = sorted(block_id for block_id, key in signers(store).items() if key in keys)
+    there = set(store.block_ids())
+    chained = with_descendants(children_of(store.files.parents()), signed)
+    return [block_id for block_id in chained if block_id in there]
+
+
+def names_of(store: BlockStore, block_ids: Collection[str]) -> list[str]:
+    """The names that point at these blocks, sorted, each once."""
+    return sorted({named.name for named in store.names(on_error=lambda _: None) if named.block_id in block_ids})

@@ -22,8 +22,16 @@ from agentkv.io.forks import OwnedLock
 from agentkv.io.hashing import sha256
 from agentkv.packs import format as formats
 from agentkv.packs import tar
-from agentkv.packs.format import INDEX, SIGNATURE, SIGNED_CONTEXT, BadMember, Member, PackIndex, PackLimits
-from agentkv.packs.segment import decode_segment
+from agentkv.packs.format import (
+    INDEX,
+    SIGNATURE,
+    SIGNED_CONTEXT,
+    BadMember,
+    Member,
+    PackIndex,
+    PackLimits,
+    decode_segment,
+)
 from agentkv.records import Manifest, SegmentRef
 from agentkv.signing.keys import Signature, is_signed
 from agentkv.store.codec import Bytes

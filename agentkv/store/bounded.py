@@ -14,8 +14,8 @@ from agentkv.notices import warn
 from agentkv.records import EngineChoice, StoreSettings
 from agentkv.store import budget as budgets
 from agentkv.store.budget import Eviction, Victim
-from agentkv.store.cache import StateCache
 from agentkv.store.files import StoreFiles
+from agentkv.store.recordfiles import StateCache
 from agentkv.store.uses import Use, Uses
 
 

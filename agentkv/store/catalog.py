@@ -25,7 +25,7 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.io import sqlitefiles
-from agentkv.io.shared import Shared
+from agentkv.io.forks import Shared
 from agentkv.notices import warn
 from agentkv.records import Ancestor, Manifest, ModelName, NamedBlock, SegmentRef, SelfTest
 from agentkv.store import budget as budgets
@@ -34,7 +34,6 @@ from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store import repair as repairs
 from agentkv.store.bounded import Bounded, check_budget
-from agentkv.store.cache import StateCache
 from agentkv.store.check import Progress
 from agentkv.store.codec import Bytes
 from agentkv.store.deposit import Deposit, Source, distinct, write_name
@@ -43,10 +42,10 @@ from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
+from agentkv.store.recordfiles import StateCache
 from agentkv.store.repair import Repaired
-from agentkv.store.segments import FileSegmentStore, SegmentStore
+from agentkv.store.segments import FileSegmentStore, SegmentStore, Workers
 from agentkv.store.uses import USES, Uses
-from agentkv.store.workers import Workers
 
 Sink = Callable[[SegmentRef, Bytes], None]
 
@@ -216,16 +215,6 @@ class BlockStore(Shared, Bounded, Marked):
         with self.files.lock.shared():
             self._workers.each(one, manifest.segments)
 
-    def read_into(self, manifest: Manifest, buffer: Callable[[SegmentRef], Bytes], *, deep: bool = False) -> None:
-        """Like :meth:`read`, into contiguous uint8 arrays of shape (n_bytes,) that ``buffer(ref)`` gives."""
-
-        def one(ref: SegmentRef) -> None:
-            if not self.segments.get_into(ref, buffer(ref), deep=deep):
-                raise self._missing(manifest, ref)
-
-        with self.files.lock.shared():
-            self._workers.each(one, manifest.segments)
-
     def verify(self, block_id: str, *, deep: bool = True) -> Manifest:
         """Check a block wholly: manifest, and each segment's file, decoding and raw digest; its manifest.
 
@@ -366,7 +355,7 @@ class BlockStore(Shared, Bounded, Marked):
     def selftest(self, fingerprint_id: str) -> SelfTest | None:
         """The recorded self-test of a configuration; a damaged record counts as none."""
         require_digest(fingerprint_id)
-        return self.files.selftests.sound(fingerprint_id)
+        return self.files.selftests.valid(fingerprint_id)
 
     def set_selftest(self, test: SelfTest) -> None:
         """Record that a configuration passed. Raises StoreFull, StoreReadError."""
@@ -376,7 +365,7 @@ class BlockStore(Shared, Bounded, Marked):
 
     def model_name(self, model_sha256: str) -> str | None:
         """What the model of that digest was called when something was deposited for it; None if that is not known."""
-        found = self.files.models.sound(model_sha256) if formats.is_digest(model_sha256) else None
+        found = self.files.models.valid(model_sha256) if formats.is_digest(model_sha256) else None
         return None if found is None else found.name
 
     def set_model_name(self, model_sha256: str, name: str) -> None:
@@ -460,7 +449,7 @@ class BlockStore(Shared, Bounded, Marked):
 
     def _sound(self, block_id: str) -> Manifest | None:
         require_digest(block_id)
-        return self._manifests.sound(block_id)
+        return self._manifests.valid(block_id)
 
     def _parent_fault(self, manifest: Manifest) -> str | None:
         parent = None

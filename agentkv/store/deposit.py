@@ -15,8 +15,7 @@ from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef
 from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
-from agentkv.store.segments import Data
-from agentkv.store.workers import Workers
+from agentkv.store.segments import Data, Workers
 
 Source = Mapping[str, Data] | Callable[[SegmentRef], Data]
 
@@ -56,7 +55,7 @@ class Deposit:
 
     def _commit(self, manifest: Manifest, data: bytes, source: Source, replace: bool) -> bool:
         manifests, block_id = self._files.manifests, manifest.block_id
-        existing = manifests.sound(block_id)
+        existing = manifests.valid(block_id)
         same = existing == manifest
         if existing is not None and not same and not replace and self._whole(existing):
             manifests.sync(block_id)
@@ -80,7 +79,7 @@ class Deposit:
         """The ids of parents that are not there, before what stands behind them; a crash leaves ids of nobody."""
         for ancestor in ancestors:
             block_id = ancestor.block_id
-            if self._files.manifests.sound(block_id) is None and self._files.ancestors.sound(block_id) is None:
+            if self._files.manifests.valid(block_id) is None and self._files.ancestors.valid(block_id) is None:
                 self._files.ancestors.write(block_id, formats.encode_ancestor(ancestor))
 
     def _whole(self, manifest: Manifest) -> bool:

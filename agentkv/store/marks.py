@@ -33,7 +33,7 @@ class Marked:
         """Keep a block, and its parents, from eviction; False if it was pinned. Raises UnknownBlock."""
         with self.files.lock.shared():
             self._require_there(block_id)
-            if self.files.pins.sound(block_id) is not None:
+            if self.files.pins.valid(block_id) is not None:
                 return False
             self.files.pins.write(block_id, formats.encode_mark(Pin(block_id=block_id)))
             return True

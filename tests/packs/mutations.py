@@ -26,9 +26,8 @@ from agentkv.errors import AgentKVError
 from agentkv.io.hashing import sha256
 from agentkv.packs import Trust, create_pack, import_pack
 from agentkv.packs.check import check
-from agentkv.packs.format import SIGNATURE_MAGIC, PackLimits, decode_signature
+from agentkv.packs.format import SIGNATURE_MAGIC, PackLimits, decode_segment, decode_signature, encode_segment
 from agentkv.packs.reader import Pack
-from agentkv.packs.segment import decode_segment, encode_segment
 from agentkv.records import SegmentRef
 from agentkv.signing.trust import TrustedKey, TrustRecord
 from agentkv.store import format as formats

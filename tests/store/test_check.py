@@ -287,7 +287,7 @@ def test_a_text_that_nobody_needs_any_more_is_not_missing(store: BlockStore, mon
         other.remove_name("skill", "name-2", FINGERPRINT.id)
         other.collect()
 
-    monkeypatch.setattr("agentkv.store.check._Check._marks", marks)
+    monkeypatch.setattr("agentkv.store.check._Pointers._marks", marks)
     assert check(store.files).damage == ()
     assert not store.files.texts.path(sha256(b"text 2")).exists()
 

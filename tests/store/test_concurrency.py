@@ -9,7 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from agentkv.errors import StoreReadError, UnknownBlock, UsageError
@@ -79,9 +78,9 @@ def test_threads_deposit_read_and_fail_beside_each_other(tmp_path: Path) -> None
             for step in range(12):
                 manifest, segments = block([(step + offset) % 5, 1, 2, 3, 4, 5])
                 store.put(manifest, segments)
-                check = {ref.sha256: np.zeros(ref.n_bytes, np.uint8) for ref in manifest.segments}
-                store.read_into(manifest, lambda ref, check=check: check[ref.sha256])  # type: ignore[misc]
-                assert {key: raw.tobytes() for key, raw in check.items()} == segments
+                read: dict[str, bytes] = {}
+                store.read(manifest, lambda ref, raw, read=read: read.update({ref.sha256: raw.tobytes()}))  # type: ignore[misc]
+                assert read == segments
                 with pytest.raises(ZeroDivisionError):
                     store.put(*failing(offset))
         except BaseException as error:
