@@ -109,7 +109,7 @@ class Shelf(Shared):
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop documents, then the sources that no document of any corpus needs."""
-        with self.store.files.lock.alone():
+        with self.store.files.lock.exclusive():
             for key in keys:
                 self.documents.remove(key)
             wanted = {record.sha256 for shelf in shelves(self.store) for record in shelf.all().values()}
@@ -160,7 +160,7 @@ class Shelf(Shared):
             for key, record in shelf.all().items():
                 if shelf.key != self.key or key not in skipped:
                     candidates -= {window.block_id for window in record.windows}
-        with self.store.files.lock.alone():
+        with self.store.files.lock.exclusive():
             candidates -= {named.block_id for named in self.store.names(on_error=lambda _: None)}
             candidates -= self.store.pinned()
             there = dict(self.store.files.summaries())

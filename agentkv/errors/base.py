@@ -34,7 +34,7 @@ class UsageError(AgentKVError):
 
 
 class GuaranteeViolated(AgentKVError):
-    """A benchmark measured the guarantee that it is there for, and it did not hold."""
+    """A benchmark measured the guarantee that it checks, and it did not hold."""
 
     exit_code = 60
 
@@ -50,7 +50,7 @@ class WorkerFailed(AgentKVError):
 
 
 class NotConfirmed(AgentKVError):
-    """Something would be removed that was not named, or that exists nowhere else, and nobody has said yes."""
+    """Something would be removed that was not named, or that exists nowhere else, and nobody has confirmed it."""
 
     exit_code = 56
 
@@ -106,7 +106,7 @@ class BenchError(AgentKVError):
 
 
 class InvalidResult(BenchError):
-    """The file is no result, is of another benchmark, or has no such figure."""
+    """The file is not a result, is of another benchmark, or has no such figure."""
 
     exit_code = 62
 

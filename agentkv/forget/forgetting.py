@@ -114,7 +114,7 @@ class Forgetting:
         # 4. Sweep, overwrite, and read everything.
         if not self.report.dry_run:
             self._store.collect()
-            for path, reason in sqlitefiles.scrub_all(self._store.root, anew=True):
+            for path, reason in sqlitefiles.scrub_all(self._store.root, again=True):
                 self.report.could_not.append(f"{path} could not be cleaned: {reason}")
             self._prove()
         return self.report

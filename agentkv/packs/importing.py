@@ -264,7 +264,7 @@ def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock], block_ids: 
             for block_id in block_ids:
                 if not store.has(block_id):
                     store.forget_import(block_id)
-            with store.files.lock.alone():
+            with store.files.lock.exclusive():
                 remove_unneeded(store.files, {named.source_sha256 for named in names if named.source_sha256})
         raise
 

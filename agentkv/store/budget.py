@@ -108,7 +108,7 @@ def sweep_unneeded(files: StoreFiles, on_error: OnError | None) -> None:
 
     Without the exclusive lock only their age would show that, and nothing is done.
     """
-    if not files.lock.is_alone:
+    if not files.lock.is_exclusive:
         return
     unread: list[StoreError] = []
     summaries = files.summaries(None if on_error is None else unread.append)
@@ -141,14 +141,14 @@ def take_away(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | N
     intent = gc.Intent(files)
     try:
         # 1. what will be unneeded, for whoever opens the store after a crash
-        if files.lock.is_alone:  # else a deposit may be about to use a segment, and only their age protects them
+        if files.lock.is_exclusive:  # else a deposit may be about to use a segment, and only their age protects them
             with contextlib.suppress(StoreError):  # a full disk must not keep anybody from making room
                 intent.declare({digest for block_id in block_ids for digest in _segments_of(files, block_id)})
         # 2. manifests with names and marks
         stuck = _remove_all(files, block_ids, on_error)
         # 3. segments, and ids of blocks that were only parents of these
         sweep_unneeded(files, on_error)
-        if on_error is not None and files.lock.is_alone:
+        if on_error is not None and files.lock.is_exclusive:
             _remove_segments(files, intent.digests, on_error)
     except BaseException:
         with contextlib.suppress(StoreError):  # what is half gone goes now, or the intent stays for the next to come

@@ -63,12 +63,12 @@ def check(files: StoreFiles, *, deep: bool = True, progress: Progress | None = N
     # 4. what nothing needs, what does not belong to a store
     surplus = Surplus(files, listing, drafts, deep=deep)
     surplus.look_at_root()
-    with files.lock.exclusive(wait_s=0) as alone:
+    with files.lock.try_exclusive(wait_s=0) as alone:
         if alone:
             _look_at_leftovers(surplus, blocks, pointers, texts, 0.0)
     if not alone:  # only what is old counts; outside, so that nobody waits at the gate meanwhile
         _look_at_leftovers(surplus, blocks, pointers, texts, UNLOCKED_AGE_S)
-    # 5. damaged segments once more, as of now
+    # 5. corrupt segments once more, as of now
     blocks.confirm()
     findings = _findings(drafts, blocks, pointers.names)
     return Report(files.root, deep, len(blocks.links), *blocks.segments_read(), findings)
@@ -218,7 +218,7 @@ class _Blocks:
         return None if self._drafts.hide_some_of(self._files.manifests.root) else needed
 
     def confirm(self) -> None:
-        """Look at damaged segments again: a deposit may have mended one, and a block that needed it may be gone."""
+        """Look at corrupt segments again: a deposit may have mended one, and a block that needed it may be gone."""
         for key, draft in list(self._drafts.items()):
             if draft.ref is None or key[0] is Kind.UNREADABLE:
                 continue

@@ -74,11 +74,11 @@ class Repaired:
 
 
 def repair(files: StoreFiles, report: Report) -> Repaired:
-    """Move what ``report`` calls damage and still is, with all that needs it. Raises StoreReadError, StoreFull.
+    """Move what ``report`` calls damage and that still is corrupt, with all that needs it. Raises StoreReadError, StoreFull.
 
-    Alone in the store: waits for deposits and readers. May be repeated after a crash or an error, with a new report.
+    Holds the exclusive lock: waits for deposits and readers. May be repeated after a crash or an error, with a new report.
     """
-    with files.lock.alone():
+    with files.lock.exclusive():
         return _Repair(files, report).run()
 
 
@@ -90,7 +90,7 @@ def quarantined(files: StoreFiles) -> tuple[int, int]:
 
 def empty_quarantine(files: StoreFiles) -> tuple[int, int]:
     """Delete what is in the quarantine; how many files and folders, and bytes. Raises StoreReadError."""
-    with files.lock.alone():
+    with files.lock.exclusive():
         found = quarantined(files)
         for path in _in_quarantine(files):
             try:
@@ -137,7 +137,7 @@ class _Repair:
         texts = [path for folder in folders for path in self._in(folder) if record_fault(folder, path.stem)]
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)
-        # 2. damaged files: from here on a block that needs one lacks it
+        # 2. corrupt files: from here on a block that needs one lacks it
         beside = [path for annex in ANNEXES for path in self._lost_of(annex)]
         self._quarantine([*segments, *texts, *settings, *beside])
         if files.root / MARKER in self._damaged and marker_fault(files.root) is not None:
@@ -156,7 +156,7 @@ class _Repair:
     # --- what is lost ---
 
     def _lost_segments(self) -> tuple[list[Path], set[str]]:
-        """Paths of damaged segments, and the blocks that need them or missing ones."""
+        """Paths of corrupt segments, and the blocks that need them or missing ones."""
         suspects = self._suspects()
         users: dict[str, list[str]] = {digest: [] for digest in suspects.values()}
         for block_id, summary in self._blocks.items():
@@ -176,7 +176,7 @@ class _Repair:
         """Digests by path of the segments in the report."""
         where = self._files.segments.where
         digests = {path.stem for path in self._damaged if is_digest(path.stem)}
-        if not isinstance(self._files.segments, FileSegmentStore):  # its places do not tell
+        if not isinstance(self._files.segments, FileSegmentStore):  # its places hold no digest
             digests = {digest for summary in self._blocks.values() for digest in summary.segments}
         found = {Path(where(digest)): digest for digest in digests}
         return {path: digest for path, digest in found.items() if path in self._damaged}
@@ -269,11 +269,11 @@ class _Repair:
         return paths
 
     def _in(self, folder: RecordFiles[Any]) -> list[Path]:
-        """The damaged files of a folder."""
+        """The files of a folder that the report has."""
         return sorted(path for path in self._damaged if path == folder.path(path.name.removesuffix(folder.suffix)))
 
     def _without_text(self) -> Iterable[NamedBlock]:
-        """Names whose source text was found damaged or missing, and is not there now."""
+        """Names whose source text was found corrupt or missing, and is not there now."""
         for key in self._files.names.digests():
             with contextlib.suppress(StoreError):
                 loaded = self._files.names.load(key)

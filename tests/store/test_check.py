@@ -526,8 +526,8 @@ def test_repair_waits_for_readers(store: BlockStore, monkeypatch: pytest.MonkeyP
     other = BlockStore(store.root)
     with other.files.lock.shared():
         before = everything(store.root)
-        real = store.files.lock.exclusive
-        monkeypatch.setattr(store.files.lock, "exclusive", lambda wait_s=0.0: real(0.05))
+        real = store.files.lock.try_exclusive
+        monkeypatch.setattr(store.files.lock, "try_exclusive", lambda wait_s=0.0: real(0.05))
         with pytest.raises(StoreReadError):
             repair(store.files, report)
         assert everything(store.root) == before

@@ -158,7 +158,7 @@ def test_who_waits_to_be_alone_lets_nobody_in_before_it(tmp_path: Path) -> None:
     order: list[str] = []
 
     def alone() -> None:
-        with StoreLock(tmp_path).exclusive() as got:
+        with StoreLock(tmp_path).try_exclusive() as got:
             assert got
             order.append("alone")
 
@@ -186,7 +186,7 @@ def test_a_long_deposit_and_who_waits_for_its_end_do_not_keep_readers_out(
     done: list[bool | None] = []
 
     def alone() -> None:
-        with StoreLock(tmp_path).exclusive(wait_s=3.0) as got:
+        with StoreLock(tmp_path).try_exclusive(wait_s=3.0) as got:
             done.append(got)
 
     with Holding(tmp_path) as holding:
@@ -218,7 +218,7 @@ def test_long_deposits_that_overlap_keep_nobody_waiting_for_ever(
         thread.start()
         time.sleep(0.1 if number < 2 else 0)
     try:
-        with StoreLock(tmp_path).exclusive(wait_s=5.0) as got:
+        with StoreLock(tmp_path).try_exclusive(wait_s=5.0) as got:
             assert got is True
     finally:
         end.set()
@@ -229,17 +229,17 @@ def test_long_deposits_that_overlap_keep_nobody_waiting_for_ever(
 def test_waiting_to_be_alone_ends_in_time_and_says_so(tmp_path: Path) -> None:
     with Holding(tmp_path):
         start, lock = time.monotonic(), StoreLock(tmp_path)
-        with lock.exclusive(wait_s=0.3) as got:
+        with lock.try_exclusive(wait_s=0.3) as got:
             assert (got, lock.is_held) == (False, False)
         assert 0.25 < time.monotonic() - start < 1.5
-        with pytest.raises(StoreReadError, match="other processes"), StoreLock(tmp_path).alone(wait_s=0.0):
+        with pytest.raises(StoreReadError, match="other processes"), StoreLock(tmp_path).exclusive(wait_s=0.0):
             pass
         with StoreLock(tmp_path).shared(wait_s=0.0):  # and the gate is open again
             pass
 
 
 def test_whoever_is_alone_keeps_everybody_out_of_both_files(tmp_path: Path) -> None:
-    with StoreLock(tmp_path).exclusive() as got:
+    with StoreLock(tmp_path).try_exclusive() as got:
         assert got
         errors: list[Exception] = []
 
@@ -259,15 +259,15 @@ def test_whoever_is_alone_keeps_everybody_out_of_both_files(tmp_path: Path) -> N
 def test_a_thread_that_shares_cannot_ask_to_be_alone_and_is_told_at_once(tmp_path: Path) -> None:
     lock = StoreLock(tmp_path)
     with lock.shared(), lock.shared():
-        assert (lock.is_held, lock.is_alone) == (True, False)
-        with pytest.raises(UsageError, match="at work"), lock.exclusive():
+        assert (lock.is_held, lock.is_exclusive) == (True, False)
+        with pytest.raises(UsageError, match="at work"), lock.try_exclusive():
             pass
     assert not lock.is_held
-    with lock.exclusive():
-        assert lock.is_alone
+    with lock.try_exclusive():
+        assert lock.is_exclusive
         with lock.shared():  # what is alone may read
-            assert lock.is_alone
-    assert (lock.is_held, lock.is_alone) == (False, False)
+            assert lock.is_exclusive
+    assert (lock.is_held, lock.is_exclusive) == (False, False)
 
 
 def test_a_reader_that_removes_from_within_a_read_is_told_at_once(tmp_path: Path) -> None:
@@ -298,10 +298,10 @@ def test_a_failure_inside_a_larger_piece_of_work_is_the_error_that_is_told(tmp_p
 def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        with StoreLock(tmp_path).exclusive():
+        with StoreLock(tmp_path).try_exclusive():
             os._exit(9)
     os.waitpid(child, 0)
-    with StoreLock(tmp_path).exclusive(wait_s=0.0) as got:
+    with StoreLock(tmp_path).try_exclusive(wait_s=0.0) as got:
         assert got is True
 
 
