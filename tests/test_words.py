@@ -136,6 +136,16 @@ ROOMS = [
     "tests/skills",
     "tests/test_doctests.py",
     "tests/test_package.py",
+    "agentkv/store",
+    "agentkv/io",
+    "agentkv/signing",
+    "agentkv/packs",
+    "agentkv/records.py",
+    "agentkv/errors",
+    "tests/store",
+    "tests/io",
+    "tests/signing",
+    "tests/packs",
 ]
 """Folders and files that hold to it."""
 

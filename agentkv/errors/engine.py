@@ -73,7 +73,7 @@ class WindowOverflow(EngineError):
     def __init__(self, n_block: int, n_turn: int, max_new: int, window: int) -> None:
         super().__init__(
             f"{n_block} block + {n_turn} turn + {max_new} new tokens = {n_block + n_turn + max_new}, "
-            f"over the context window of {window}. Shorten the text, lower max_new, or open the model with a larger one."
+            f"over the context window of {window}. Shorten the text, lower max_new, or open a larger window."
         )
         self.n_block, self.n_turn, self.max_new, self.window = n_block, n_turn, max_new, window
 
@@ -156,9 +156,10 @@ class InexactBlock(AgentKVError):
 
     exit_code = 31
 
-    def __init__(self, block_id: str, step: int, steps: int) -> None:
+    def __init__(self, block_id: str, step: int, steps: int, message: str | None = None) -> None:
         super().__init__(
-            f"block {block_id[:12]} diverged at step {step} of {steps} after restoring: this model and setting are "
+            message
+            or f"block {block_id[:12]} diverged at step {step} of {steps} after restoring: this model and setting are "
             "not exact. Nothing was stored. Pass allow_inexact=True (--allow-inexact) to store it as `inexact`."
         )
         self.block_id, self.step, self.steps = block_id, step, steps

@@ -98,7 +98,7 @@ class StaleDocument(DocumentError):
 
 
 class ReadingNotConfirmed(DocumentError):
-    """Prefilling all chunks now would take more than a minute or a gigabyte and was not confirmed; nothing was added."""
+    """Prefilling all chunks would take more than a minute or a gigabyte and was not confirmed; nothing was added."""
 
     exit_code = 84
 

@@ -110,11 +110,7 @@ class OverBudget(StoreError):
 
     def __init__(self, needed: int, budget: int, kept: int, evicted: str | None = None) -> None:
         what = f"{needed:,} bytes are needed; the store's budget is {budget:,}, and {kept:,} cannot go"
-        end = (
-            "Nothing was stored"
-            if evicted is None
-            else f"{evicted!r} was stored and evicted again for what came after it"
-        )
+        end = "Nothing was stored" if evicted is None else f"{evicted!r} was stored and then evicted for later blocks"
         super().__init__(f"{what}. {end}. Raise it with `agentkv gc --set-budget SIZE`, unpin, or `gc --quarantine`.")
         self.needed, self.budget, self.kept, self.evicted = needed, budget, kept, evicted
 

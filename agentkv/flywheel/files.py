@@ -68,7 +68,7 @@ R = TypeVar("R", bound=Record)
 
 def encode_record(magic: str, record: Record) -> bytes:
     """The bytes of a record's file."""
-    return seal(magic, values.encode(record.model_dump(mode="json")).encode())
+    return seal(magic, values.encode(record.on_disk()).encode())
 
 
 def decode_record(magic: str, data: bytes, kind: type[R], what: str) -> R:

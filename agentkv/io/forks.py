@@ -85,8 +85,8 @@ def _renew_all() -> None:
 class Shared:
     """Mixed into what holds an open model or store: ``copy`` and ``deepcopy`` give the object itself.
 
-    Frameworks copy what they hold (``copy.deepcopy`` of a chat model, ``model_copy(deep=True)``). Two copies of a loaded
-    model, its locks and its context would be two models, or fail somewhere below. Pickling raises NotPicklable.
+    Frameworks copy what they hold (``copy.deepcopy`` of a chat model, ``model_copy(deep=True)``). Two copies of a
+    loaded model, its locks and its context would be two models, or fail somewhere below. Pickling raises NotPicklable.
     """
 
     def __copy__(self) -> Self:

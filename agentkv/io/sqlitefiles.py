@@ -57,7 +57,7 @@ def scrub(path: Path) -> None:
 
 
 def scrub_all(root: Path, *, again: bool = False) -> list[tuple[Path, str]]:
-    """Scrub every file below ``root`` that is not clean yet (``again``: every one). Returns those that could not be, and why."""
+    """Scrub every file below ``root`` that is not clean yet (``again``: every one); failures, with their reasons."""
     failed = []
     for path in files(root):
         try:

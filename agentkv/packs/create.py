@@ -2,7 +2,7 @@
 
 The same blocks, names, texts and codec give the same bytes, from any store, on any machine with the same zstd.
 Every segment is encoded twice, once to know its size and digest for the index and once to write it, so that
-neither the pack nor a copy of it is ever in memory or twice on disk. Refuses to know models.
+neither the pack nor a copy of it is ever in memory or twice on disk.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def create_pack(
 
 
 class _Making:
-    """The members of one pack, made as often as they are asked for."""
+    """The members of one pack, made again each time."""
 
     def __init__(
         self, store: BlockStore, selection: Selection, sources: bool, licenses: Sequence[str], codec: str
@@ -258,8 +258,8 @@ def _packed(names: Sequence[NamedBlock]) -> tuple[NamedBlock, ...]:
         first = found.setdefault((folded(named.name), named.fingerprint_id), named)
         if (first.kind, first.name) != (named.kind, named.name):
             raise UsageError(
-                f"the names {first.name!r} ({first.kind}) and {named.name!r} ({named.kind}) are too much alike for "
-                "one pack. Name the ones that you want."
+                f"the names {first.name!r} ({first.kind}) and {named.name!r} ({named.kind}) could be mistaken for each "
+                "other in one pack. Name the ones that you want."
             )
     return tuple(sorted((named.model_copy(update={"source": ""}) for named in found.values()), key=name_order))
 
@@ -306,6 +306,6 @@ def refuse_target(target: Path, *, replace: bool) -> None:
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_file():
-        raise UsageError(f"{target} is no plain file; choose another path")
+        raise UsageError(f"{target} is not a plain file; choose another path")
     if not replace:
         raise UsageError(f"{target} is there already. Choose another path, or add --force (replace=True).")

@@ -1,7 +1,6 @@
 """Records of a pack to bytes and back, and the one validator of its index; all limits.
 
-Knows what may be in a pack, by name, order and size; refuses to know files and stores. FORMAT.md is its prose; a
-test compares the two. Does not guarantee that a member is what the index says: whoever reads it compares.
+FORMAT.md is its prose; a test compares the two. Whether a member is what the index says is checked by whoever reads it.
 """
 
 from __future__ import annotations
@@ -37,13 +36,11 @@ from agentkv.store.format import (
 )
 from agentkv.store.segments import CODECS, segment_file
 
-PACK_FORMAT = 1
 INDEX = "pack.json"
 SIGNATURE = "signature.json"
 INDEX_MAGIC = "agentkv-pack 1"
 SIGNATURE_MAGIC = "agentkv-pack-signature 1"
 SIGNED_CONTEXT = b"agentkv-pack-signature/1\0"
-SUFFIX = ".akvpack"
 
 FOLDERS = {"manifests": ".json", "segments": ".seg", "sources": ".txt", "licenses": ".txt"}
 """Folders in the order in which their members come, and what a name in each ends with."""
@@ -66,7 +63,7 @@ class PackLimits:
     """Caps of a pack, checked before anything of that size is allocated; the store's own limits hold besides.
 
     ``expansion``: all segments together may decode to so many times their stored bytes, and ``expansion_free``
-    bytes more. What a model computes is under 8; a bomb is over 10,000.
+    bytes more. For what a model computes the factor is under 8, for a decompression bomb over 10,000.
     """
 
     pack_bytes: int = 2**40
@@ -91,7 +88,7 @@ class Member(Record):
 
 
 class PackIndex(Record):
-    """``pack.json``: the blocks, parents first; the names; every member behind the signature's place, in order."""
+    """``pack.json``: the blocks, parents first; the names; every member after the signature's place, in order."""
 
     format: Literal[1] = 1
     blocks: Annotated[tuple[Sha256, ...], Field(min_length=1)]
@@ -135,7 +132,7 @@ def parse_member(name: str) -> tuple[str, str]:
     """Folder and digest of a member's name; BadMember for every other spelling."""
     found = _MEMBER.fullmatch(name)
     if found is None or FOLDERS.get(found[1]) != found[3]:
-        raise BadMember(name, "no member of a pack is called so")
+        raise BadMember(name, "not the name of a pack member")
     return found[1], found[2]
 
 
@@ -152,9 +149,9 @@ def validate_index(index: PackIndex, limits: PackLimits) -> None:
     if len(held["licenses"]) > limits.licenses:
         raise Malformed(f"{len(held['licenses']):,} licence texts, more than the limit of {limits.licenses}")
     _check_names(index)
-    wanted = {named.source_sha256 for named in index.names if named.source_sha256 is not None}
-    if held["sources"] and set(held["sources"]) != wanted:
-        raise Malformed("there are source texts, and not exactly those that the names tell")
+    needed = {named.source_sha256 for named in index.names if named.source_sha256 is not None}
+    if held["sources"] and set(held["sources"]) != needed:
+        raise Malformed("there are source texts, and not exactly those of the names")
 
 
 def _check_members(members: Iterable[Member], limits: PackLimits) -> dict[str, list[str]]:
@@ -182,7 +179,7 @@ def name_order(named: NamedBlock) -> tuple[str, str, str]:
 
 
 def folded(name: str) -> str:
-    """What two names share that a person, or a file system, may take for one: case and Unicode forms are gone."""
+    """A name without case and Unicode forms: two names that agree in it could be mistaken for each other."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -195,12 +192,12 @@ def _check_names(index: PackIndex) -> None:
         if named.block_id not in blocks:
             raise Malformed(f"the name {named.name!r} points to a block that is not in the pack")
         if named.source:
-            raise Malformed(f"the name {named.name!r} tells a place ({named.source[:40]!r}); in a pack none does")
+            raise Malformed(f"the name {named.name!r} has a source path ({named.source[:40]!r}); in a pack none may")
         if named.name != named.name.strip() or named.name.casefold() == NONE:
             raise Malformed(f"{named.name!r} cannot be a name")
         first = seen.setdefault((folded(named.name), named.fingerprint_id), named.name)
         if first is not named.name:
-            raise Malformed(f"the names {first!r} and {named.name!r} are too much alike")
+            raise Malformed(f"the names {first!r} and {named.name!r} could be mistaken for each other")
 
 
 LEVEL = 3
@@ -222,7 +219,7 @@ def check_segment_size(ref: SegmentRef, file_bytes: int) -> None:
 def decode_segment(file: Bytes, ref: SegmentRef) -> Bytes:
     """The raw bytes, uint8 of shape (n_bytes,); Malformed unless header, trailer, frame and digest are ``ref``'s.
 
-    Everything that can be told without decoding is checked before the output is allocated.
+    Everything that can be checked without decoding is checked before the output is allocated.
     """
     header = read_header(file[:HEADER_BYTES].tobytes(), ref, file.size)
     payload = file[HEADER_BYTES : file.size - TRAILER_BYTES]

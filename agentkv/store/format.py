@@ -405,9 +405,7 @@ def _check_size(data: bytes, limit: int) -> None:
 def encode_record(magic: str, record: Record) -> bytes:
     """A sealed file of canonical JSON. Raises Malformed for what JSON cannot hold."""
     try:
-        fields = type(record).model_fields
-        young = {name for name in record.added if getattr(record, name) == fields[name].default}
-        return seal(magic, canonical_json(record.model_dump(mode="json", exclude=young)))
+        return seal(magic, canonical_json(record.on_disk()))
     except (TypeError, ValueError) as error:  # integers over 64 bits, lone surrogates
         raise Malformed(f"cannot be written as JSON: {error}") from error
 

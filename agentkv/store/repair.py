@@ -74,9 +74,9 @@ class Repaired:
 
 
 def repair(files: StoreFiles, report: Report) -> Repaired:
-    """Move what ``report`` calls damage and that still is corrupt, with all that needs it. Raises StoreReadError, StoreFull.
+    """Move what ``report`` calls damage, if it still is, with all that needs it. Raises StoreReadError, StoreFull.
 
-    Holds the exclusive lock: waits for deposits and readers. May be repeated after a crash or an error, with a new report.
+    Waits for deposits and readers. May be repeated after a crash or an error, with a new report.
     """
     with files.lock.exclusive():
         return _Repair(files, report).run()

@@ -315,9 +315,9 @@ def test_one_bad_name_file_is_told_and_hides_no_other(store: BlockStore) -> None
     with pytest.warns(AgentKVWarning, match="passed over: name"):
         assert len(store.names()) == 1
     assert len(store.names()) == 1  # said once
-    told: list[StoreError] = []
-    assert len(store.names(on_error=told.append)) == 1
-    assert [type(error) for error in told] == [CorruptBlock]
+    errors: list[StoreError] = []
+    assert len(store.names(on_error=errors.append)) == 1
+    assert [type(error) for error in errors] == [CorruptBlock]
 
 
 def test_collect_removes_only_what_nothing_needs(store: BlockStore) -> None:
@@ -526,12 +526,12 @@ def test_a_marker_of_another_format_is_refused_whatever_stands_around_it(tmp_pat
 
 def test_of_many_alike_only_the_first_few_are_told(store: BlockStore) -> None:
     errors = [StoreReadError(store.root / f"{n}.seg", "Permission denied") for n in range(40)]
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for error in errors * 2:
             store.tell_once(error, "Check permissions.")
         store.tell_once(StoreReadError(store.root / "other", "Permission denied"))
-    texts = [str(warning.message) for warning in told]
+    texts = [str(warning.message) for warning in caught]
     assert [("0.seg" in texts[0], "1.seg" in texts[1], "2.seg" in texts[2]), len(texts)] == [(True, True, True), 5]
-    assert texts[3].endswith("told one by one. Check permissions.")
+    assert texts[3].endswith("listed one by one. Check permissions.")
     assert texts[4].endswith("`agentkv check` lists it.")

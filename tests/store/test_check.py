@@ -76,7 +76,7 @@ def flip(path: Path, at: int | None = None) -> None:
 
 def everything(root: Path) -> dict[str, tuple[object, ...]]:
     """Every entry below ``root`` with its kind, mtime and bytes."""
-    found = {}
+    found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
         info = path.lstat()
         regular = path.is_file() and not path.is_symlink()

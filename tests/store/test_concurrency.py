@@ -130,7 +130,7 @@ def test_a_rename_refused_three_times_is_tried_again(tmp_path: Path, monkeypatch
 
 
 class Holding(threading.Thread):
-    """A thread that shares the lock until it is told to let go."""
+    """A thread that shares the lock until it is asked to let go."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
@@ -256,7 +256,7 @@ def test_whoever_is_alone_keeps_everybody_out_of_both_files(tmp_path: Path) -> N
         assert len(errors) == 1
 
 
-def test_a_thread_that_shares_cannot_ask_to_be_alone_and_is_told_at_once(tmp_path: Path) -> None:
+def test_a_thread_that_shares_cannot_ask_to_be_alone_and_gets_an_error_at_once(tmp_path: Path) -> None:
     lock = StoreLock(tmp_path)
     with lock.shared(), lock.shared():
         assert (lock.is_held, lock.is_exclusive) == (True, False)
@@ -270,16 +270,16 @@ def test_a_thread_that_shares_cannot_ask_to_be_alone_and_is_told_at_once(tmp_pat
     assert (lock.is_held, lock.is_exclusive) == (False, False)
 
 
-def test_a_reader_that_removes_from_within_a_read_is_told_at_once(tmp_path: Path) -> None:
+def test_a_reader_that_removes_from_within_a_read_gets_an_error_at_once(tmp_path: Path) -> None:
     with BlockStore(tmp_path / "store") as store:
         manifest, segments = block([1])  # one segment: the sink runs in this thread
         store.put(manifest, segments)
         with pytest.raises(UsageError):
-            store.read(manifest, lambda ref, raw: store.remove_block(manifest.block_id))
+            store.read(manifest, lambda *_: store.remove_block(manifest.block_id))  # type: ignore[arg-type, return-value]
         assert store.verify(manifest.block_id)
 
 
-def test_a_failure_inside_a_larger_piece_of_work_is_the_error_that_is_told(tmp_path: Path) -> None:
+def test_a_failure_inside_more_work_is_the_error_that_is_raised(tmp_path: Path) -> None:
     with BlockStore(tmp_path / "store") as store:
         manifest, segments = block(list(range(8)))
 

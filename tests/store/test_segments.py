@@ -257,13 +257,13 @@ def test_damage_within_one_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
 
 
 class CountingHashlib:
-    """``hashlib`` that counts how often a digest is begun."""
+    """``hashlib`` that counts how often a digest is started."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.started = 0
 
     def sha256(self, data: bytes) -> object:
-        self.begun += 1
+        self.started += 1
         return hashlib.sha256(data)
 
 
@@ -279,7 +279,7 @@ def test_once_hashes_once_and_always_each_time(
     monkeypatch.setattr(segments, "hashlib", counting)
     for _ in range(3):
         assert store.check(reference(data))
-    assert counting.begun == expected
+    assert counting.started == expected
 
 
 FRAME = bytes.fromhex("28b52ffd20073900007b2276223a317d")  # one zstd frame of the 7 bytes {"v":1}
