@@ -207,7 +207,7 @@ def test_four_processes_import_the_same_pack(tmp_path: Path, pack: Path, trust: 
 
 KILLED = """
 import os, signal, sys
-from agentkv import fsio
+from agentkv.io import fsio
 left, replace = int(os.environ["LEFT"]), fsio.replace
 def killing(source, target):
     global left

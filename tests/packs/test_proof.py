@@ -133,7 +133,7 @@ def test_a_machine_that_computes_otherwise(memory: AgentMemory, tmp_path: Path) 
     path = create_pack(memory.store, tmp_path / "p").path
     _, found = proofs(path, "prove", FakeEngine(diverge_after=3))
     assert isinstance(found[0].error, InexactBlock)
-    assert "computes otherwise" in found[0].error.message
+    assert "computes differently" in found[0].error.message
 
 
 def test_what_is_deposited_here_does_not_rest_on_a_strangers_state(memory: AgentMemory, tmp_path: Path) -> None:

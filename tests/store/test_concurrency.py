@@ -275,7 +275,7 @@ def test_a_reader_that_removes_from_within_a_read_gets_an_error_at_once(tmp_path
         manifest, segments = block([1])  # one segment: the sink runs in this thread
         store.put(manifest, segments)
         with pytest.raises(UsageError):
-            store.read(manifest, lambda *_: store.remove_block(manifest.block_id))  # type: ignore[arg-type, return-value]
+            store.read(manifest, lambda *_: store.remove_block(manifest.block_id))  # type: ignore[arg-type]
         assert store.verify(manifest.block_id)
 
 
@@ -358,7 +358,7 @@ def test_without_locks_a_failed_deposit_is_collected_once_it_is_old(tmp_path: Pa
     manifest, segments = block(list(range(8)))
     with BlockStore(tmp_path / "store") as store:
         with pytest.raises(ZeroDivisionError):
-            store.put(manifest, lambda ref: segments[ref.sha256] if ref.start == 0 else 1 // 0)  # type: ignore[arg-type, return-value]
+            store.put(manifest, lambda ref: segments[ref.sha256] if ref.start == 0 else 1 // 0)  # type: ignore[arg-type]
         left = [path for path in store.root.rglob("*") if path.suffix in (".seg", ".intent")]
         assert left
         assert store.collect().temporaries == 0

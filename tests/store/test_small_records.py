@@ -1,4 +1,4 @@
-"""One small file of a store zeroed, cut or replaced: nothing else stops; it is reported, listed, mended or quarantined."""
+"""One small file of a store zeroed, cut or replaced: nothing else stops; it is reported, mended or quarantined."""
 
 from __future__ import annotations
 
