@@ -358,7 +358,7 @@ def test_without_locks_a_failed_deposit_is_collected_once_it_is_old(tmp_path: Pa
     manifest, segments = block(list(range(8)))
     with BlockStore(tmp_path / "store") as store:
         with pytest.raises(ZeroDivisionError):
-            store.put(manifest, lambda ref: segments[ref.sha256] if ref.start == 0 else 1 // 0)  # type: ignore[arg-type]
+            store.put(manifest, lambda ref: segments[ref.sha256] if ref.start == 0 else 1 // 0)  # type: ignore[return-value]
         left = [path for path in store.root.rglob("*") if path.suffix in (".seg", ".intent")]
         assert left
         assert store.collect().temporaries == 0
