@@ -50,46 +50,46 @@ def _no_memory() -> AgentMemory:
 class ChatAgentKV(BaseChatModel):
     """A chat model that answers from an agent's memory of KV states.
 
-        ``memory`` is an :class:`~agentkv.AgentMemory`; or it is made of ``store`` (a directory) and ``model`` (a catalogue
-        name, a ``.gguf`` path or ``hf:REPO/FILE``; None: as the environment or the store says), and then
-        ``chat.memory.close()`` closes it. ``skill`` is a stored name, None for no block, or ``"route"``: what the router
-        picks (a skill that is named "route" can only be routed to). ``temperature`` 0 is greedy; otherwise ``seed`` repeats
-        a draw. Every setting can be given for one call too, by ``invoke(..., skill=...)`` or ``bind``.
+    ``memory`` is an :class:`~agentkv.AgentMemory`; or it is made of ``store`` (a directory) and ``model`` (a catalogue
+    name, a ``.gguf`` path or ``hf:REPO/FILE``; None: as the environment or the store says), and then
+    ``chat.memory.close()`` closes it. ``skill`` is a stored name, None for no block, or ``"route"``: what the router
+    picks (a skill that is named "route" can only be routed to). ``temperature`` 0 is greedy; otherwise ``seed`` repeats
+    a draw. Every setting can be given for one call too, by ``invoke(..., skill=...)`` or ``bind``.
 
-        ``keep``: store the conversation's state after each turn, so that the next one, in this process or another, prefills
-        only what is new; None does so where more calls with the same beginning can be expected (a SystemMessage, tools, an
-        earlier answer). What is stored is found by its tokens, so True and False give the same answers. The first turn that
-        keeps something proves the configuration exact, once for each store (:meth:`agentkv.AgentMemory.self_test`).
+    ``keep``: store the conversation's state after each turn, so that the next one, in this process or another, prefills
+    only what is new; None does so where more calls with the same beginning can be expected (a SystemMessage, tools, an
+    earlier answer). What is stored is found by its tokens, so True and False give the same answers. The first turn that
+    keeps something proves the configuration exact, once for each store (:meth:`agentkv.AgentMemory.self_test`).
 
-        Leading SystemMessages follow the memory's own ``prefix``, before tools and manual; one with the same text is left
-        out, so with ``AgentMemory(prefix=...)`` the skills are stored on top of it already. Another system text, or other
-        tools, cost one cold prefill: what changes from call to call is better put into the user's message.
+    Leading SystemMessages follow the memory's own ``prefix``, before tools and manual; one with the same text is left
+    out, so with ``AgentMemory(prefix=...)`` the skills are stored on top of it already. Another system text, or other
+    tools, cost one cold prefill: what changes from call to call is better put into the user's message.
 
-        The answer's ``usage_metadata`` counts restored tokens as ``cache_read`` and newly stored ones as
-        ``cache_creation``; its ``response_metadata["agentkv"]`` is the turn's record: decision, block, exactness, tokens,
-        milliseconds, SHA-256 of the logits.
+    The answer's ``usage_metadata`` counts restored tokens as ``cache_read`` and newly stored ones as
+    ``cache_creation``; its ``response_metadata["agentkv"]`` is the turn's record: decision, block, exactness, tokens,
+    milliseconds, SHA-256 of the logits.
 
-        ``max_new`` (``max_tokens``): most tokens of an answer; None for 512, or as many as the context window has room for.
-        A full one raises :class:`~langchain_agentkv.errors.ContextOverflow`, LangChain's ContextOverflowError too.
+    ``max_new`` (``max_tokens``): most tokens of an answer; None for 512, or as many as the context window has room for.
+    A full one raises :class:`~langchain_agentkv.errors.ContextOverflow`, LangChain's ContextOverflowError too.
 
-        An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches. A
-        call that was cut, that names no tool or lacks a required argument is in ``invalid_tool_calls``, as written. A call
-        that has its result already is not offered again: the model answers in text, or calls another tool. An answer that
-        may hold calls is never empty; where the model says nothing, a text in square brackets says why.
+    An answer with tools is decoded under a grammar of their schemas, in the form that the model's template teaches. A
+    call that was cut, that names no tool or lacks a required argument is in ``invalid_tool_calls``, as written. A call
+    that has its result already is not offered again: the model answers in text, or calls another tool. An answer that
+    may hold calls is never empty; where the model says nothing, a text in square brackets says why.
 
-            A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.errors.NotPicklable`.
-    
-        Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
-        ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises
-        UsageError for settings and messages that make no sense, and whatever :meth:`agentkv.AgentMemory.ask` raises.
+    A copy, deep or not, shares the memory; pickling raises :class:`~agentkv.errors.NotPicklable`.
 
-        >>> import tempfile
-        >>> from agentkv import AgentMemory, FakeEngine
-        >>> memory = AgentMemory(tempfile.mkdtemp(), FakeEngine(replies=lambda prompt: "7 days"))
-        >>> _ = memory.deposit_text("returns", "returns are accepted for 7 days", "Taking things back.")
-        >>> answer = ChatAgentKV(memory=memory, skill="returns").invoke("How long?")
-        >>> answer.text, answer.usage_metadata["input_token_details"]["cache_read"] > 0
-        ('7 days', True)
+    Settings of a remote service that LangChain's generic code passes (``api_key``, ``base_url``, ``max_retries``,
+    ``timeout``) are accepted and have nothing to act on; cancel a task (``asyncio.timeout``) to bound a turn. Raises
+    UsageError for settings and messages that make no sense, and whatever :meth:`agentkv.AgentMemory.ask` raises.
+
+    >>> import tempfile
+    >>> from agentkv import AgentMemory, FakeEngine
+    >>> memory = AgentMemory(tempfile.mkdtemp(), FakeEngine(replies=lambda prompt: "7 days"))
+    >>> _ = memory.deposit_text("returns", "returns are accepted for 7 days", "Taking things back.")
+    >>> answer = ChatAgentKV(memory=memory, skill="returns").invoke("How long?")
+    >>> answer.text, answer.usage_metadata["input_token_details"]["cache_read"] > 0
+    ('7 days', True)
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, populate_by_name=True)

@@ -28,7 +28,7 @@ from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
 from agentkv.errors import StoreError, UnknownBlock, UsageError
-from agentkv.io.forks import OwnedLock
+from agentkv.io.forks import OwnedLock, Shared
 from agentkv.io.hashing import sha256
 from agentkv.records import Decision
 from agentkv.skills.report import SyncReport
