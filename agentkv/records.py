@@ -1,14 +1,14 @@
 """The records that cross layers: frozen, validated, canonical on disk.
 
-Nothing here does any work. Times and use counts are not part of a manifest: the same tokens under the same
+Times and use counts are not part of a manifest: the same tokens under the same
 fingerprint give the same manifest, byte for byte, on every machine where the computation is the same.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from functools import cache, cached_property
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,9 +27,44 @@ class Record(BaseModel):
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that are younger than the format: on disk only where they differ from their default."""
 
+    def on_disk(self) -> dict[str, Any]:
+        """JSON values of the fields as files have them, without ``added`` ones at their default, here and in records
+        inside; so a record of an earlier version keeps its bytes and digest."""
+        return self.model_dump(mode="json", exclude=self._young())
+
+    def _young(self) -> dict[str, Any]:
+        fields = type(self).model_fields
+        found: dict[str, Any] = {name: True for name in self.added if getattr(self, name) == fields[name].default}
+        for name in _fields_with_added(type(self)):
+            value = getattr(self, name)
+            items = dict(enumerate(value)) if isinstance(value, tuple) else value if isinstance(value, dict) else None
+            if items is not None:
+                inner: Any = {key: young for key, item in items.items() if (young := _young_of(item))}
+            else:
+                inner = _young_of(value)
+            if inner and name not in found:
+                found[name] = inner
+        return found
+
+
+def _young_of(value: object) -> dict[str, Any]:
+    return value._young() if isinstance(value, Record) else {}
+
+
+@cache
+def _fields_with_added(kind: type[Record]) -> tuple[str, ...]:
+    """Fields in whose records something may be left out: few have any, and a manifest has a million records."""
+    return tuple(name for name, field in kind.model_fields.items() if _has_added(field.annotation))
+
+
+def _has_added(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return bool(annotation.added or _fields_with_added(annotation))
+    return any(_has_added(part) for part in get_args(annotation))
+
 
 class Exactness(StrEnum):
-    """How well it is known that a restored block continues as the fresh one would."""
+    """How well it is known that a restored block gives the logits of a cold prefill."""
 
     EXACT = "exact"
     EXACT_BY_CONFIG = "exact_by_config"
@@ -37,7 +72,7 @@ class Exactness(StrEnum):
 
 
 USUAL = {"kv_type": "f16", "flash_attention": False, "gpu_layers": 0}
-"""What a fingerprint means that leaves these fields out."""
+"""Values of fields that a fingerprint leaves out."""
 
 
 class Fingerprint(Record):
@@ -61,7 +96,7 @@ class Fingerprint(Record):
             here, there = getattr(self, half), getattr(other, half)
             for key in sorted(set(here) | set(there)):
                 if here.get(key) != there.get(key) or (key in here) != (key in there):
-                    return key, _said(here, key), _said(there, key)
+                    return key, _value(here, key), _value(there, key)
         return None
 
     def differences(self, other: Fingerprint) -> dict[str, tuple[Any, Any]]:
@@ -73,7 +108,7 @@ class Fingerprint(Record):
         for half in ("content", "numerics"):
             here, there = getattr(self, half), getattr(other, half)
             fields = sorted(set(here) | set(there))
-            pairs = {key: (_said(here, key), _said(there, key)) for key in fields}
+            pairs = {key: (_value(here, key), _value(there, key)) for key in fields}
             found |= {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
         if "engine" in found:  # nothing else can be compared
             return {key: found[key] for key in ("engine", "model_sha256") if key in found}
@@ -82,7 +117,7 @@ class Fingerprint(Record):
         return {key: pair for key, pair in found.items() if not causes.get(key, set()) & found.keys()}
 
 
-def _said(fields: dict[str, Any], key: str) -> Any:
+def _value(fields: dict[str, Any], key: str) -> Any:
     return fields.get(key, USUAL.get(key))
 
 
@@ -100,10 +135,10 @@ class Planes(Record):
 
 
 class Section(Record):
-    """One cache inside a state: an attention cache (full or windowed), a recurrent one, or an opaque piece.
+    """One cache inside a state: an attention cache (full or sliding-window), a recurrent one, or an opaque one.
 
     ``window``: 0, or the number of positions that the sliding window keeps visible.
-    ``fixed_bytes``: size of the piece when it cannot be cut by position (recurrent, opaque), else 0.
+    ``fixed_bytes``: its size when it cannot be cut by position (recurrent, opaque), else 0.
     """
 
     kind: Literal["attention", "recurrent", "opaque"]
@@ -122,7 +157,7 @@ class StateLayout(Record):
 
 
 class SegmentRef(Record):
-    """A content-addressed piece: positions ``start`` to ``stop`` of one section.
+    """A content-addressed range of a state: positions ``start`` to ``stop`` of one section.
 
     ``sha256`` is over the ``n_bytes`` raw bytes; ``element_bytes`` the width by which byte planes are split.
     """
@@ -199,10 +234,10 @@ class Import(Record):
 
 
 class Refused(Record):
-    """That a block whose files are whole could not be restored: a forged state, a foreign layout, values of no number.
+    """That a block whose files are valid could not be restored: a forged state, another layout, NaN values.
 
-    ``state_sha256``: the state that was refused; of another state under the same id nothing is said. A deposit reads
-    the block anew and takes the record away.
+    ``state_sha256``: the state that was refused; of another state under the same id nothing is said. A deposit
+    computes the block again and removes the record.
     """
 
     format: Literal[1] = 1
@@ -212,7 +247,7 @@ class Refused(Record):
 
 
 class Ancestor(Record):
-    """What is left of an evicted block that others stand behind: its ids, without its state.
+    """What is left of an evicted block that has children: its ids, without its state.
 
     A block holds the segments of all its parents, but its own ids only; those before them are here. ``n_tokens`` counts
     the parents' too.
@@ -229,7 +264,7 @@ class Ancestor(Record):
 class SelfTest(Record):
     """That a configuration was seen to be exact on this machine: what ``exact_by_config`` rests on.
 
-    At each of ``lengths`` (tokens), ``steps`` greedy steps behind a restored state gave the logits of the uninterrupted
+    At each of ``lengths`` (tokens), ``steps`` greedy steps after a restored state gave the logits of the uninterrupted
     run, bit for bit, and the restored state was captured again as the same bytes.
     """
 
@@ -243,10 +278,10 @@ class ThreadEntry(Record):
     """One entry of a thread's log: a turn, or, without ``question``, a move to an earlier one (a rewind).
 
     ``seq`` counts the entries from 1; ``after`` is the entry that this one follows, 0 for the beginning: so what was
-    rewound is still there, beside what came after it. ``skill``: whose manual the answer was given behind, or None.
-    ``checkpoint``: the block that holds the state in front of the answer, or None where it was not kept.
+    rewound is still there, beside what came after it. ``skill``: whose manual preceded the question, or None.
+    ``checkpoint``: the block that holds the state before the answer, or None where it was not kept.
     ``left_out``: how many turns, from the first one on, the model was not shown for this answer; ``summary``: the text
-    that it was shown instead of them, or None. ``lacking``: there was no skill since what is stored could not be used.
+    that it was shown instead of them, or None. ``lacking``: there was no skill, as what is stored could not be used.
     """
 
     added = frozenset({"left_out", "summary", "lacking"})
@@ -266,7 +301,7 @@ class ThreadEntry(Record):
 
 
 class EngineChoice(Record):
-    """How the engine of a store is opened where its caller does not say; None: as without a choice.
+    """How the engine of a store is opened where its caller does not say; None: the default.
 
     The fields are those of :class:`agentkv.engine.settings.EngineSettings`; ``model`` is a catalogue name, the absolute
     path of a ``.gguf`` file or ``hf:OWNER/REPO/FILE``.
@@ -302,11 +337,11 @@ class ModelName(Record):
 
 
 class Decision(Record):
-    """What the router said and what was done about it; the raw pick is stored before anything touches it.
+    """What the router picked and what was done with it; the raw pick is stored before anything changes it.
 
     ``raw_pick`` is the classifier's unedited answer; ``pick`` the name that was grafted, or None for no block;
     ``fallback`` why the two differ, or None. ``scores``: by label, best first, in the classifier's unit.
-    ``left_out``: names that could not be candidates, and why (damaged, or stored for another fingerprint).
+    ``left_out``: names that could not be candidates, and why (corrupt, or stored for another fingerprint).
     ``confidence``: the classifier's probability of its raw pick, 0 to 1, where it gives one.
     ``notes``: what of ``left_out`` another engine has, by which setting, and the remedy, in a sentence.
     """
@@ -350,7 +385,7 @@ class Turn(Record):
     """The record of one answered request.
 
     ``block_id``: the block that was restored, a checkpoint of this conversation among them; ``exactness`` is its.
-    ``not_restored``: why some of prefix and manual was read instead of restored, or which checkpoint was passed over;
+    ``not_restored``: why some of prefix and manual was prefilled, not restored, or which checkpoint was passed over;
     None when all of it was restored. ``checkpoint``: the block by which the next turn may go on, where it was asked
     for; ``deposited``: tokens that it holds beyond what was restored, 0 if it was there; ``not_kept``: why there is
     none.

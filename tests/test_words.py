@@ -145,6 +145,16 @@ ROOMS = [
     "agentkv/bench",
     "agentkv/cli/bench.py",
     "tests/bench",
+    "agentkv/store",
+    "agentkv/io",
+    "agentkv/signing",
+    "agentkv/packs",
+    "agentkv/records.py",
+    "agentkv/errors",
+    "tests/store",
+    "tests/io",
+    "tests/signing",
+    "tests/packs",
 ]
 """Folders and files that hold to it."""
 

@@ -272,13 +272,13 @@ def rm(
     store: StoreOptions,
 ) -> Result:
     """Remove blocks with all their names, and say what that freed."""
-    from agentkv.store.descent import with_descendants
+    from agentkv.store.files import children_of, with_descendants
 
     with store.open() as opened:
         names = names_by_block(opened)
         asked = find_all(opened, keys, model)
         blocks = dict(opened.files.summaries())
-        doomed = with_descendants({block_id: summary.parent_id for block_id, summary in blocks.items()}, asked)
+        doomed = with_descendants(children_of({key: summary.parent_id for key, summary in blocks.items()}), asked)
         _refuse_children(doomed, asked, names, recursive)
         _refuse_pinned(opened, doomed, names)
         _ask_rm(opened, doomed, asked, names, yes=yes, as_json=as_json)

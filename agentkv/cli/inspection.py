@@ -76,7 +76,7 @@ def list_(
 
     With --model, mark what that model can use, with the settings of the environment and of the store.
     """
-    from agentkv.packs.signers import signers
+    from agentkv.packs.importing import signers
 
     with store.open() as opened:
         meant = expected(opened, model)

@@ -432,7 +432,7 @@ def _keys_of(name: str, with_blocks: bool) -> tuple[list[str], str | None]:
 
 
 def _remove_blocks(store: StoreOptions, keys: list[str]) -> tuple[list[str], list[str]]:
-    from agentkv.packs.signers import blocks_of, names_of
+    from agentkv.packs.importing import blocks_of, names_of
 
     with store.open() as opened:
         gone = blocks_of(opened, keys)

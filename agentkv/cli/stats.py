@@ -137,8 +137,8 @@ def _size_of(store: BlockStore) -> int:
 
 def _disk(store: BlockStore, found: Survey) -> dict[str, Any]:
     """Bytes of every part of the store's folder, the whole of it, and each database of an adapter."""
-    from agentkv.store.adapters import ADAPTERS
     from agentkv.store.findings import tree_bytes
+    from agentkv.store.registry import ADAPTERS
     from agentkv.store.uses import USES
 
     parts = {"segments": found.usage.stored + sum(found.unneeded.values())}

@@ -234,7 +234,7 @@ class Adding:
         settings = (before.path, before.root, before.kind, before.window, before.overlap)
         is_set_so = settings == (item.path, item.root, item.kind, corpus.window, corpus.overlap)
         is_set_so &= encoding in (None, before.encoding)
-        if is_same and is_set_so and before.reader == VERSION and self._shelf.sources.sound(before.sha256) is not None:
+        if is_same and is_set_so and before.reader == VERSION and self._shelf.sources.valid(before.sha256) is not None:
             return before, None
         if encoding is None and before.encoding_by == "given" and decodes(data, before.encoding):
             known = before.encoding, "given"

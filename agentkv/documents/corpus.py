@@ -22,7 +22,7 @@ from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.engine.generate import check_window
 from agentkv.errors import AgentKVError, NativeRefusal, StaleDocument, UnknownCorpus, UsageError
-from agentkv.io.shared import Shared
+from agentkv.io.forks import Shared
 from agentkv.memory.memory import AgentMemory
 from agentkv.notices import warn
 from agentkv.records import Manifest

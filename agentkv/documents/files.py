@@ -19,9 +19,9 @@ from pathlib import Path
 import zstandard
 
 from agentkv.io.hashing import sha256
-from agentkv.store.beside import Found, files_below, is_sealed, read
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed, is_digest
+from agentkv.store.registry import Found, files_below, is_sealed, read
 
 DOCUMENTS, INDEX = "documents", "index"
 CORPORA, FILES, SOURCES = "corpora", "files", "sources"

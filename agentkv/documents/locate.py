@@ -134,7 +134,7 @@ def _settled(shelf: Shelf, question: str, matches: Sequence[Match], k: int) -> l
 
 def _told_apart(shelf: Shelf, asked: Sequence[str], key: str, number: int) -> Iterator[tuple[Window, Window]]:
     """The better and the worse one of a window and each of its neighbours, where something tells them apart."""
-    record = shelf.documents.sound(key)
+    record = shelf.documents.valid(key)
     for first in (number - 1, number):
         if record is None or not 0 <= first < len(record.windows) - 1:
             continue
@@ -151,7 +151,7 @@ def _hits(shelf: Shelf, matches: Sequence[Match], method: str) -> list[Hit]:
     hits: list[Hit] = []
     stale: list[StaleDocument] = []
     for match in matches:
-        record = documents.get(match.key) or shelf.documents.sound(match.key)
+        record = documents.get(match.key) or shelf.documents.valid(match.key)
         if record is None or match.number >= len(record.windows):  # retired a moment ago
             continue
         documents[match.key] = record

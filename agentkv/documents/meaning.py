@@ -77,7 +77,7 @@ class Meaning:
         missing = [window for window in self._index.windows() if window not in there]
         done = 0
         for key, group in groupby(missing, key=lambda window: window[0]):
-            record = self._shelf.documents.sound(key)
+            record = self._shelf.documents.valid(key)
             for _, number in group:
                 if cancellation is not None and cancellation.requested:
                     raise Cancelled("the embedding of documents")
@@ -99,7 +99,7 @@ class Meaning:
         digests = self._index.digests()
         there = self._there(digests)
         for key, number in among:
-            record = None if (key, number) in there else self._shelf.documents.sound(key)
+            record = None if (key, number) in there else self._shelf.documents.valid(key)
             if record is not None:
                 self._make(key, record, number, digests[key])
                 there.add((key, number))

@@ -22,8 +22,8 @@ from agentkv.documents.records import (
     encode_document,
 )
 from agentkv.errors import CorruptBlock, StaleDocument, StoreError, UnknownCorpus, UsageError
+from agentkv.io.forks import Shared
 from agentkv.io.hashing import sha256
-from agentkv.io.shared import Shared
 from agentkv.store import budget as budgets
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import Malformed
@@ -81,7 +81,7 @@ class Shelf(Shared):
 
     def write(self, record: CorpusRecord) -> None:
         """Put the corpus's record there."""
-        if self._corpora.sound(self.key) != record:
+        if self._corpora.valid(self.key) != record:
             self._corpora.write(self.key, _encoded(lambda: encode_corpus(record)))
 
     # --- documents ---
@@ -103,13 +103,13 @@ class Shelf(Shared):
         """Keep a document and its source; the record comes last, so that a crash leaves none without its source."""
         encoded = _encoded(lambda: encode_document(record))
         with self.store.files.lock.shared():
-            if self.sources.sound(record.sha256) is None:
+            if self.sources.valid(record.sha256) is None:
                 self.sources.write(record.sha256, corpora.encode_source(data))
             self.documents.write(key, encoded)
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop documents, then the sources that no document of any corpus needs."""
-        with self.store.files.lock.alone():
+        with self.store.files.lock.exclusive():
             for key in keys:
                 self.documents.remove(key)
             wanted = {record.sha256 for shelf in shelves(self.store) for record in shelf.all().values()}
@@ -160,7 +160,7 @@ class Shelf(Shared):
             for key, record in shelf.all().items():
                 if shelf.key != self.key or key not in skipped:
                     candidates -= {window.block_id for window in record.windows}
-        with self.store.files.lock.alone():
+        with self.store.files.lock.exclusive():
             candidates -= {named.block_id for named in self.store.names(on_error=lambda _: None)}
             candidates -= self.store.pinned()
             there = dict(self.store.files.summaries())

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentkv.errors import EngineClosed, ModelUnreadable, UsageError
-from agentkv.io.forks import OwnedLock
+from agentkv.io.forks import OwnedLock, Shared
 from agentkv.io.hashing import tagged_digest
-from agentkv.io.shared import Shared
 
 Vectors = NDArray[np.float32]
 """Shape (texts, dimensions); rows of length 1, or of zeros for a text without content."""

@@ -22,8 +22,7 @@ from agentkv.engine.base import Cancellation, Counters, Logits, ModelInfo, Sampl
 from agentkv.engine.generate import check_ids, check_window, log_probability
 from agentkv.engine.settings import EngineSettings, require_gpu
 from agentkv.errors import Cancelled, EngineClosed, InvalidGrammar, InvalidState, UsageError
-from agentkv.io.forks import OwnedLock
-from agentkv.io.shared import Shared
+from agentkv.io.forks import OwnedLock, Shared
 from agentkv.records import USUAL, Fingerprint, Planes, Section, StateLayout
 
 BOS, START, END, ANSWER = 256, 257, 258, 259

@@ -17,7 +17,7 @@ message that says what happened, where, and what to run or change next. A miss i
     │   ├── NativeRefusal         22   llama.cpp refused; the context was rebuilt
     │   ├── InvalidGrammar        23   the grammar or JSON schema cannot be used
     │   ├── Cancelled             24   stopped by the caller; the context is clean
-    │   ├── UnsupportedTemplate   25   the chat template cannot be split into segments
+    │   ├── UnsupportedTemplate   25   the chat template cannot be split into parts
     │   └── EngineClosed          26   used after close()
     ├── NotPicklable              27   what is open cannot be pickled
     ├── OpenedBeforeFork          28   what the parent process opened is used in a forked child
@@ -86,15 +86,17 @@ from __future__ import annotations
 
 from agentkv.errors.base import (
     AgentKVError,
+    BenchError,
+    DifferentRuns,
     GuaranteeViolated,
     Interrupted,
+    InvalidResult,
     NotConfirmed,
     NotPicklable,
     OpenedBeforeFork,
     UsageError,
     WorkerFailed,
 )
-from agentkv.errors.bench import BenchError, DifferentRuns, InvalidResult
 from agentkv.errors.engine import (
     Cancelled,
     EngineClosed,

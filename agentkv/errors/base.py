@@ -34,7 +34,7 @@ class UsageError(AgentKVError):
 
 
 class GuaranteeViolated(AgentKVError):
-    """A benchmark measured the guarantee that it is there for, and it did not hold."""
+    """A benchmark measured the guarantee that it checks, and it did not hold."""
 
     exit_code = 60
 
@@ -50,7 +50,7 @@ class WorkerFailed(AgentKVError):
 
 
 class NotConfirmed(AgentKVError):
-    """Something would be removed that was not named, or that exists nowhere else, and nobody has said yes."""
+    """Something would be removed that was not named, or that exists nowhere else, and nobody has confirmed it."""
 
     exit_code = 56
 
@@ -99,3 +99,30 @@ class NotPicklable(AgentKVError, TypeError):
             f"and the model's name to the other process, and open a new {what} there from them."
         )
         self.what = what
+
+
+class BenchError(AgentKVError):
+    """Something about results; nothing was measured or changed."""
+
+
+class InvalidResult(BenchError):
+    """The file is not a result, is of another benchmark, or has no such figure."""
+
+    exit_code = 62
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}. `agentkv bench NAME --out FILE` writes results.")
+        self.where, self.reason = where, reason
+
+
+class DifferentRuns(BenchError):
+    """Two figures of different runs; ``first`` and ``second`` say which."""
+
+    exit_code = 63
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(
+            f"{first} and {second} are of different runs: another load, build or input may be all that differs. "
+            "Measure both in one run."
+        )
+        self.first, self.second = first, second

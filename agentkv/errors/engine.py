@@ -32,7 +32,7 @@ class ModelHashMismatch(ModelError):
 
     def __init__(self, path: Path, expected: str, actual: str) -> None:
         super().__init__(
-            f"{path} has SHA-256 {actual[:16]}…, expected {expected[:16]}…: it is damaged or another model. "
+            f"{path} has SHA-256 {actual[:16]}…, expected {expected[:16]}…: it is corrupt or another model. "
             "It was not used; delete it and run `agentkv models pull` again."
         )
         self.path, self.expected, self.actual = path, expected, actual
@@ -49,7 +49,7 @@ class ModelUnreadable(ModelError):
 
 
 class PullFailed(ModelError):
-    """The model's packages could not be had."""
+    """The model's packages could not be downloaded."""
 
     exit_code = 13
 
@@ -73,7 +73,7 @@ class WindowOverflow(EngineError):
     def __init__(self, n_block: int, n_turn: int, max_new: int, window: int) -> None:
         super().__init__(
             f"{n_block} block + {n_turn} turn + {max_new} new tokens = {n_block + n_turn + max_new}, "
-            f"over the window of {window}. Shorten the text, lower max_new, or open the model with a larger window."
+            f"over the context window of {window}. Shorten the text, lower max_new, or open a larger window."
         )
         self.n_block, self.n_turn, self.max_new, self.window = n_block, n_turn, max_new, window
 
@@ -85,12 +85,12 @@ class InvalidState(EngineError):
 
     def __init__(self, reason: str, offset: int | None = None) -> None:
         where = "" if offset is None else f" at byte {offset}"
-        super().__init__(f"state refused{where}: {reason}. The block has to be deposited again.")
+        super().__init__(f"state refused{where}: {reason}. Deposit the block again.")
         self.reason, self.offset = reason, offset
 
 
 class NativeRefusal(EngineError):
-    """llama.cpp refused a call; the context was thrown away and made anew."""
+    """llama.cpp refused a call; the context was thrown away and rebuilt."""
 
     exit_code = 22
 
@@ -152,13 +152,14 @@ class IncompatibleFingerprint(AgentKVError):
 
 
 class InexactBlock(AgentKVError):
-    """A restored block did not continue as the fresh one did."""
+    """A restored block did not give the logits of the cold prefill."""
 
     exit_code = 31
 
-    def __init__(self, block_id: str, step: int, steps: int) -> None:
+    def __init__(self, block_id: str, step: int, steps: int, message: str | None = None) -> None:
         super().__init__(
-            f"block {block_id[:12]} diverged at step {step} of {steps} after restoring: this model and setting are "
+            message
+            or f"block {block_id[:12]} diverged at step {step} of {steps} after restoring: this model and setting are "
             "not exact. Nothing was stored. Pass allow_inexact=True (--allow-inexact) to store it as `inexact`."
         )
         self.block_id, self.step, self.steps = block_id, step, steps

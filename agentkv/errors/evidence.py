@@ -18,14 +18,14 @@ def _first(things: Sequence[str]) -> str:
 
 
 class LedgerDamaged(EvidenceError):
-    """The ledger is not what was written; ``findings`` tells each fault with its place."""
+    """The ledger is not what was written; ``findings`` lists each fault with its place."""
 
     exit_code = 100
 
     def __init__(self, path: Path, findings: Sequence[str]) -> None:
         super().__init__(
             f"{path}: {_first(findings)}. Nothing was changed and nothing is appended to it; take another copy of "
-            "the ledger, or begin a new one in another folder."
+            "the ledger, or start a new one in another folder."
         )
         self.path, self.findings = path, list(findings)
 
@@ -57,17 +57,17 @@ class ScoreMismatch(EvidenceError):
     exit_code = 103
 
     def __init__(self, run: str, differences: Sequence[str]) -> None:
-        super().__init__(f"run {run}: the scores computed anew are not those reported: {_first(differences)}")
+        super().__init__(f"run {run}: the scores computed again are not those reported: {_first(differences)}")
         self.run, self.differences = run, list(differences)
 
 
 class InvalidPlan(EvidenceError):
-    """The file or name is no plan, or its bytes are not those that were sealed."""
+    """The file or name is not a plan, or its bytes are not those that were sealed."""
 
     exit_code = 104
 
     def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where} is no plan that can be used: {reason}")
+        super().__init__(f"{where} is not a plan that can be used: {reason}")
         self.where, self.reason = where, reason
 
 
@@ -83,7 +83,7 @@ class PlanRefused(EvidenceError):
 
 
 class ReplayFailed(EvidenceError):
-    """The plan's prediction is refuted: these criteria were not met."""
+    """The plan's prediction did not hold: these criteria were not met."""
 
     exit_code = 106
 

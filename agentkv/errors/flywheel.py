@@ -35,18 +35,18 @@ class NotProven(FlywheelError):
 
 
 class IsolationTooLow(FlywheelError):
-    """The policy asks for a level of isolation that is not to be had here; nothing was run."""
+    """The policy requires a level of isolation that is not available here; nothing was run."""
 
     exit_code = 112
 
-    def __init__(self, reached: str, wanted: str, not_reached: Mapping[str, str]) -> None:
+    def __init__(self, reached: str, required: str, not_reached: Mapping[str, str]) -> None:
         why = "; ".join(f"{level}: {reason}" for level, reason in not_reached.items())
         super().__init__(
-            f"a candidate can be kept apart by {reached!r} here, the policy asks for {wanted!r}"
+            f"a candidate can be isolated by {reached!r} here, the policy requires {required!r}"
             f"{f' ({why})' if why else ''}. Nothing was run. Install bubblewrap or allow user namespaces, or lower "
             "the policy if you trust the program."
         )
-        self.reached, self.wanted, self.not_reached = reached, wanted, dict(not_reached)
+        self.reached, self.required, self.not_reached = reached, required, dict(not_reached)
 
 
 class SandboxUnavailable(FlywheelError):
@@ -71,7 +71,7 @@ class UnknownTask(FlywheelError):
 
 
 class EndpointFailed(FlywheelError):
-    """A teacher's endpoint could not be reached, refused, or answered something that is no chat completion.
+    """A teacher's endpoint could not be reached, refused, or answered something that is not a chat completion.
 
     ``status``: the HTTP status, where there was one.
     """

@@ -39,13 +39,13 @@ class UnknownSkill(SkillError):
 
 
 class InvalidPick(SkillError):
-    """The router's classifier answered something that is no live label, and no fallback was wanted."""
+    """The router's classifier answered something that is not a live label, and no fallback was allowed."""
 
     exit_code = 52
 
     def __init__(self, raw_pick: str, labels: list[str]) -> None:
         super().__init__(
-            f"the router picked {raw_pick!r}, which is none of {len(labels):,} live labels. "
+            f"the router picked {raw_pick!r}, which is not one of the {len(labels):,} live labels. "
             "Ask again with --skill NAME, or with another fallback than 'error'."
         )
         self.raw_pick, self.labels = raw_pick, labels
@@ -57,7 +57,7 @@ class SkillsLeftOut(SkillError):
     exit_code = 55
 
     def __init__(self, notice: str, names: list[str]) -> None:
-        super().__init__(f"{notice} Nothing was asked, since that is to be a failure (strict).")
+        super().__init__(f"{notice} Nothing was asked, because strict makes this an error.")
         self.names = names
 
 
@@ -66,7 +66,7 @@ class DocumentError(AgentKVError):
 
 
 class InvalidDocument(DocumentError):
-    """A file that cannot be split into windows: it is no text, too large, or cannot be read."""
+    """A file that cannot be split into chunks: it is not text, too large, or cannot be read."""
 
     exit_code = 80
 
@@ -81,14 +81,14 @@ class UnknownCorpus(DocumentError):
     exit_code = 81
 
     def __init__(self, name: str, known: Sequence[str], why: str = "") -> None:
-        there = f"There are: {', '.join(known)}." if known else "There is none yet."
-        said = why or f"{there} Make it with `agentkv docs add PATH`."
-        super().__init__(f"no corpus {name!r} here for this model and these settings. {said}")
+        listed = f"There are: {', '.join(known)}." if known else "There is none yet."
+        hint = why or f"{listed} Make it with `agentkv docs add PATH`."
+        super().__init__(f"no corpus {name!r} here for this model and these settings. {hint}")
         self.name, self.known = name, list(known)
 
 
 class StaleDocument(DocumentError):
-    """The kept source of a file is gone or damaged, or is read otherwise by this version."""
+    """The kept source of a file is gone or corrupt, or this version splits it into other chunks."""
 
     exit_code = 82
 
@@ -98,14 +98,14 @@ class StaleDocument(DocumentError):
 
 
 class ReadingNotConfirmed(DocumentError):
-    """Reading all windows now would take more than a minute or a gigabyte, and nobody has agreed; nothing was added."""
+    """Prefilling all chunks would take more than a minute or a gigabyte and was not confirmed; nothing was added."""
 
     exit_code = 84
 
     def __init__(self, forecast: str) -> None:
         super().__init__(
-            f"reading every window now would take {forecast}; nothing was added. Pass --yes to read them all, or "
-            "--lazy to index them now and read each when a question first needs it."
+            f"prefilling every chunk now would take {forecast}; nothing was added. Pass --yes to prefill them all, or "
+            "--lazy to index them now and prefill each when a question first needs it."
         )
         self.forecast = forecast
 
@@ -145,7 +145,7 @@ class CorruptThread(ThreadError):
 
     def __init__(self, thread_id: str, path: Path, reason: str) -> None:
         super().__init__(
-            f"thread {thread_id!r} is damaged ({path}): {reason}. Nothing was changed; open it at an earlier entry "
+            f"thread {thread_id!r} is corrupt ({path}): {reason}. Nothing was changed; open it at an earlier entry "
             "(memory.thread(…, entry=N)), or remove it with `agentkv threads rm`."
         )
         self.thread_id, self.path, self.reason = thread_id, path, reason

@@ -41,7 +41,7 @@ class BadSignature(PackError):
     def __init__(self, path: Path, key: str) -> None:
         super().__init__(
             f"{path} carries a signature that the key {key} did not make for these bytes: the pack was changed after "
-            "signing, or the signature belongs to another. Nothing was imported; get the pack again."
+            "signing, or the signature belongs to another pack. Nothing was imported; get the pack again."
         )
         self.path, self.key = path, key
 
@@ -57,7 +57,7 @@ class InvalidKey(PackError):
 
 
 class ForgedBlock(PackError):
-    """Every digest of the pack is right, and yet a model computes something else for this block."""
+    """Every digest of the pack is right, and yet the model computes another state for this block."""
 
     exit_code = 74
 
@@ -65,13 +65,13 @@ class ForgedBlock(PackError):
         called = f" ({', '.join(names)})" if names else ""
         super().__init__(
             f"{path}, block {block_id[:12]}{called}: {reason}. Do not import it as it is; `agentkv pack import "
-            "--source-only` reads its texts anew instead."
+            "--source-only` prefills its texts instead."
         )
         self.path, self.block_id, self.names, self.reason = path, block_id, list(names), reason
 
 
 class NameConflict(PackError):
-    """Names of the pack are taken by other blocks of the store, or too much like its names."""
+    """Names of the pack are taken by other blocks of the store, or could be mistaken for its names."""
 
     exit_code = 75
 

@@ -23,7 +23,7 @@ class StoreUnusable(StoreError):
 
 
 class StoreFormatError(StoreError):
-    """The store was written in a format that this version does not read."""
+    """The store was written in a format that this version does not know."""
 
     exit_code = 41
 
@@ -80,25 +80,25 @@ class StoreFull(StoreError):
 
 
 class StoreReadError(StoreError):
-    """The operating system refused the read or write (EACCES, EIO, EMFILE…); no damage is known."""
+    """The operating system refused the read or write (EACCES, EIO, EMFILE…); nothing is known to be corrupt."""
 
     exit_code = 46
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"cannot access {path}: {reason}. Nothing is known to be damaged.")
+        super().__init__(f"cannot access {path}: {reason}. Nothing is known to be corrupt.")
         self.path, self.reason = path, reason
 
 
 class StoreDamaged(StoreError):
-    """A check of a whole store found damage; ``findings`` tells each."""
+    """A check of a whole store found corruption; ``findings`` lists each."""
 
     exit_code = 47
 
     def __init__(self, path: Path, findings: Sequence[str]) -> None:
         more = f", and {len(findings) - 1:,} more" if len(findings) > 1 else ""
         super().__init__(
-            f"{path} is damaged: {findings[0]}{more}. Nothing was changed; `agentkv check --repair` moves what is "
-            "damaged aside, so that it can be deposited again."
+            f"{path} is corrupt: {findings[0]}{more}. Nothing was changed; `agentkv check --repair` moves what is "
+            "corrupt to the quarantine, so that it can be deposited again."
         )
         self.path, self.findings = path, list(findings)
 
@@ -110,9 +110,7 @@ class OverBudget(StoreError):
 
     def __init__(self, needed: int, budget: int, kept: int, evicted: str | None = None) -> None:
         what = f"{needed:,} bytes are needed; the store's budget is {budget:,}, and {kept:,} cannot go"
-        end = (
-            "Nothing was stored" if evicted is None else f"{evicted!r} was stored and went again for what came after it"
-        )
+        end = "Nothing was stored" if evicted is None else f"{evicted!r} was stored and then evicted for later blocks"
         super().__init__(f"{what}. {end}. Raise it with `agentkv gc --set-budget SIZE`, unpin, or `gc --quarantine`.")
         self.needed, self.budget, self.kept, self.evicted = needed, budget, kept, evicted
 
@@ -123,12 +121,12 @@ class CorruptDatabase(StoreError):
     exit_code = 49
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
-        super().__init__(f"{path} is damaged: {reason}. No block is concerned, and nothing was changed. {remedy}")
+        super().__init__(f"{path} is corrupt: {reason}. No block is concerned, and nothing was changed. {remedy}")
         self.path, self.reason, self.remedy = path, reason, remedy
 
 
 class StillReadable(AgentKVError):
-    """After forgetting, words can still be read in some file; ``places`` tells where."""
+    """After forgetting, words can still be read in some file; ``places`` lists where."""
 
     exit_code = 94
 

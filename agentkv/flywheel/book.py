@@ -136,10 +136,10 @@ class SolutionBook:
         self._check_proof(solution)
         identity = solution.solution_id
         with self._changing():
-            standing = self._standings.sound(solution.task_id) or Standing(
+            standing = self._standings.valid(solution.task_id) or Standing(
                 task_id=solution.task_id, live=None, history=()
             )
-            current = None if standing.live is None else self._solutions.sound(standing.live)
+            current = None if standing.live is None else self._solutions.valid(standing.live)
             if current is not None and current.solution_id == identity:
                 return Deposited(identity, live=True, superseded=None, reason="it is live already")
             self._solutions.write(identity, encode_record(SOLUTION_MAGIC, solution))

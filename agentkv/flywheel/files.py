@@ -22,9 +22,9 @@ from pydantic import ValidationError
 
 from agentkv.flywheel import values
 from agentkv.records import Record
-from agentkv.store.beside import Found, files_below, is_sealed, read
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed, is_digest, seal, unseal
+from agentkv.store.registry import Found, files_below, is_sealed, read
 
 FLYWHEEL, SOLUTIONS, STANDINGS, TASKS, LOCK = "flywheel", "solutions", "standings", "tasks", "lock"
 SOLUTION_MAGIC, STANDING_MAGIC, TASK_MAGIC = "agentkv-solution/1", "agentkv-standing/1", "agentkv-task/1"
@@ -68,7 +68,7 @@ R = TypeVar("R", bound=Record)
 
 def encode_record(magic: str, record: Record) -> bytes:
     """The bytes of a record's file."""
-    return seal(magic, values.encode(record.model_dump(mode="json")).encode())
+    return seal(magic, values.encode(record.on_disk()).encode())
 
 
 def decode_record(magic: str, data: bytes, kind: type[R], what: str) -> R:

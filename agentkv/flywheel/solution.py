@@ -101,6 +101,8 @@ class Proof(Record):
     None there, and prove no check until it is run again.
     """
 
+    added = frozenset({"task_id", "check_sha256"})
+
     verdict: Verdict
     reason: Short
     check: str | None
@@ -115,17 +117,6 @@ class Proof(Record):
     python_version: str
     task_id: Sha256 | None = None
     check_sha256: Sha256 | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_it_was_written(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without ``task_id`` and ``check_sha256`` where they are None, so that an older record keeps its bytes and
-        digest.
-        """
-        dumped: dict[str, Any] = plain(self)
-        for name in ("task_id", "check_sha256"):
-            if dumped.get(name) is None:
-                dumped.pop(name, None)
-        return dumped
 
     def is_of(self, task: Task) -> bool:
         """Whether it was made with this task and check; never for a callable, which is known only by running it."""
@@ -202,5 +193,4 @@ class Solution(Record):
 
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
-        dumped: dict[str, Any] = self.model_dump(mode="json")
-        return dumped
+        return self.on_disk()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from agentkv.engine.base import Engine
 from agentkv.forget.words import Words
 from agentkv.records import Ancestor
-from agentkv.store import descent
+from agentkv.store import files
 from agentkv.store.catalog import BlockStore
 
 
@@ -39,9 +39,7 @@ def holding(store: BlockStore, engine: Engine, words: Words) -> tuple[set[str], 
 
 def with_descendants(store: BlockStore, block_ids: Iterable[str]) -> list[str]:
     """Blocks and all that stand on them, children before their parents: so they can be removed in this order."""
-    parents = {ancestor.block_id: ancestor.parent_id for ancestor in store.files.ancestors.all()}
-    parents |= {block_id: summary.parent_id for block_id, summary in store.files.summaries()}
-    return descent.with_descendants(parents, sorted(block_ids))
+    return files.with_descendants(files.children_of(store.files.parents()), sorted(block_ids))
 
 
 def _parents_first(known: dict[str, Ancestor]) -> list[Ancestor]:

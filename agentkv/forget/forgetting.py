@@ -34,9 +34,9 @@ from agentkv.io.hashing import sha256
 from agentkv.memory.threadlog import ThreadLog, thread_names
 from agentkv.records import NamedBlock, ThreadEntry
 from agentkv.router.log import DecisionLog
-from agentkv.store.adapters import ADAPTERS
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import DECISIONS, ROUTER
+from agentkv.store.registry import ADAPTERS
 
 _LONG = 12
 """Characters from which on something said is looked for elsewhere: "yes" is everywhere."""
@@ -114,7 +114,7 @@ class Forgetting:
         # 4. Sweep, overwrite, and read everything.
         if not self.report.dry_run:
             self._store.collect()
-            for path, reason in sqlitefiles.scrub_all(self._store.root, anew=True):
+            for path, reason in sqlitefiles.scrub_all(self._store.root, again=True):
                 self.report.could_not.append(f"{path} could not be cleaned: {reason}")
             self._prove()
         return self.report

@@ -1,9 +1,8 @@
-"""What was opened before a fork is refused in the child: its threads stayed in the parent, and its locks may be held.
+"""Open models and stores across forks and copies: refused in a forked child, shared by copies, never pickled.
 
-Without this a child waits for ever for a thread that is not there. The check is a pid compared at each entry, so it
-costs nothing that can be measured; it needs no hook of the interpreter, and holds for ``os.fork``, multiprocessing's
-``fork`` and servers that load before they fork alike. Not guaranteed: what the child does with native memory behind
-our back.
+In a forked child the threads of the parent are missing and its locks may be held, so that a child would wait for ever.
+The check compares a pid at each entry; it holds for ``os.fork``, multiprocessing's ``fork`` and servers that load
+before they fork. Not guaranteed: what the child does with native memory by other ways than this package.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any
+from typing import Any, NoReturn, Self, SupportsIndex
 
-from agentkv.errors import OpenedBeforeFork
+from agentkv.errors import NotPicklable, OpenedBeforeFork
 
 
 class Owner:
@@ -81,3 +80,20 @@ def _register() -> None:
 def _renew_all() -> None:
     for lock in list(_renewed):
         lock.renew()
+
+
+class Shared:
+    """Mixed into what holds an open model or store: ``copy`` and ``deepcopy`` give the object itself.
+
+    Frameworks copy what they hold (``copy.deepcopy`` of a chat model, ``model_copy(deep=True)``). Two copies of a
+    loaded model, its locks and its context would be two models, or fail somewhere below. Pickling raises NotPicklable.
+    """
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotPicklable(type(self).__name__)

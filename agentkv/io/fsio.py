@@ -101,7 +101,7 @@ def refuse_links(root: Path, path: Path) -> None:
     place, inside = str(root), str(path).removeprefix(f"{root}{os.sep}")
     if inside == str(path):
         raise ValueError(f"{path} is not below {root}")
-    for part in inside.split(os.sep)[:-1]:  # noqa: PTH206 - asked for each file, and pathlib takes thrice as long
+    for part in inside.split(os.sep)[:-1]:  # noqa: PTH206 - called for each file, and pathlib takes thrice as long
         place = f"{place}{os.sep}{part}"
         try:
             mode = os.lstat(place).st_mode

@@ -1,6 +1,6 @@
 """Digests: canonical JSON, tagged hashes, files.
 
-Knows bytes only. Key material is canonical JSON (keys sorted, no white space) of a list that opens with a tag,
+Key material is canonical JSON (keys sorted, no white space) of a list that opens with a tag,
 so that ``("a", "bc")`` and ``("ab", "c")``, and ``None`` and ``""``, never share a digest.
 """
 

@@ -4,9 +4,8 @@
     <stem>-000001.jsonl     older ones, ``keep`` files of at most ``max_bytes``
     <stem>.lock             who may append now
 
-Knows bytes and line ends; refuses to know what a line says. A line is written whole, under the log's lock. Refuses to
-stop anybody's work: what cannot be written is counted. Not guaranteed: the last lines after a power failure (nothing is
-synced), and lines older than what is kept.
+A line is written whole, under the log's lock. A log never stops the work that it is about: what cannot be written is
+counted. Not guaranteed: the last lines after a power failure (nothing is synced), and lines older than what is kept.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ _ON, _OFF = {"", "1", "on", "true", "yes"}, {"0", "off", "false", "no"}
 
 
 def is_on(switch: str, what: str, *others: str) -> bool | str:
-    """Whether a log is kept, by the environment variable ``switch``: unless it is 0; or which of ``others`` it says.
+    """Whether the environment variable ``switch`` keeps a log (unless it is 0), or which of ``others`` is its value.
 
-    Raises UsageError for a value that says nothing of that.
+    Raises UsageError for any other value.
     """
-    said = os.environ.get(switch, "").strip().casefold()
-    if said in others:
-        return said
-    if said not in _ON | _OFF:
+    value = os.environ.get(switch, "").strip().casefold()
+    if value in others:
+        return value
+    if value not in _ON | _OFF:
         more = "".join(f", {other}" for other in others)
-        raise UsageError(f"{switch} is {said!r}; 0 keeps no {what}, 1 keeps one{more}")
-    return said not in _OFF
+        raise UsageError(f"{switch} is {value!r}; 0 keeps no {what}, 1 keeps one{more}")
+    return value not in _OFF
 
 
 class LineLog:
@@ -131,7 +130,7 @@ class LineLog:
         try:
             if size:
                 os.lseek(fd, size - 1, os.SEEK_SET)
-                if os.read(fd, 1) != b"\n":  # a crash in a line: the next begins anew
+                if os.read(fd, 1) != b"\n":  # a crash in a line: the next starts a new one
                     data = b"\n" + data
             if os.write(fd, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,9 +1,8 @@
-"""Who may change a store now: one lock that deposits and readers share and removals hold alone.
+"""A store's lock: shared by deposits and readers, exclusive for removals, with a writer-preference gate.
 
-Knows two lock files and the kernel's locks on them; the kernel drops those of a dead process, so nothing stale can
-stay. The second file is a gate: whoever wants the store alone closes it first, so that a stream of deposits cannot
-keep a collection waiting for ever. Not guaranteed: anything where there are no such locks (Windows, some network
-mounts); there only the age of a file protects it.
+Both are kernel locks on files; the kernel drops those of a dead process, so nothing stale can stay. Whoever wants the
+exclusive lock closes the gate first, so that a stream of deposits cannot keep a collection waiting for ever. Not
+guaranteed: anything where there are no such locks (Windows, some network mounts); there only a file's age protects it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ out. It is closed for twice as long each time, so that many long deposits keep n
 
 
 class StoreLock:
-    """The lock of one store. Re-entrant in a thread; a thread that shares it cannot ask for it alone."""
+    """The lock of one store. Re-entrant in a thread; a thread that holds it shared cannot make it exclusive."""
 
     def __init__(self, root: Path) -> None:
         self._lock, self._gate = root / LOCK, root / GATE
@@ -50,8 +49,8 @@ class StoreLock:
             yield
 
     @contextlib.contextmanager
-    def exclusive(self, wait_s: float = WAIT_S) -> Iterator[bool | None]:
-        """Be alone in the store: True if so, False if others were there for ``wait_s``, None without locks.
+    def try_exclusive(self, wait_s: float = WAIT_S) -> Iterator[bool | None]:
+        """Hold the lock exclusively: True if so, False if others held it for ``wait_s`` seconds, None without locks.
 
         Raises UsageError on a thread that holds the lock already.
         """
@@ -61,7 +60,7 @@ class StoreLock:
         with contextlib.ExitStack() as held:
             got = self._close_and_lock(held, time.monotonic() + wait_s)
             if got is not False:  # else this thread holds nothing, and what it reads meanwhile has to lock for itself
-                held.enter_context(self._counted(alone=got is True))
+                held.enter_context(self._counted(exclusive=got is True))
             yield got
 
     def _close_and_lock(self, held: contextlib.ExitStack, until: float) -> bool | None:
@@ -84,32 +83,32 @@ class StoreLock:
             time.sleep(_OPEN_S)
 
     @contextlib.contextmanager
-    def alone(self, wait_s: float = WAIT_S) -> Iterator[bool]:
-        """Like :meth:`exclusive`, but raises StoreReadError if others are there; False only without locks."""
-        with self.exclusive(wait_s) as got:
+    def exclusive(self, wait_s: float = WAIT_S) -> Iterator[bool]:
+        """Like :meth:`try_exclusive`, but raises StoreReadError if others hold it; False only without locks."""
+        with self.try_exclusive(wait_s) as got:
             if got is False:
                 raise StoreReadError(self._lock, "other processes are at work in this store; try again later")
             yield got is True
 
     @property
     def is_held(self) -> bool:
-        """Whether this thread has the lock, shared or alone."""
+        """Whether this thread holds the lock, shared or exclusive."""
         return bool(self._depth)
 
     @property
-    def is_alone(self) -> bool:
-        """Whether this thread is alone in the store; False where there are no locks."""
-        return getattr(self._held, "alone", False)
+    def is_exclusive(self) -> bool:
+        """Whether this thread holds the lock exclusively; False where there are no locks."""
+        return getattr(self._held, "exclusive", False)
 
     @property
     def _depth(self) -> int:
         return getattr(self._held, "depth", 0)
 
     @contextlib.contextmanager
-    def _counted(self, *, alone: bool | None = None) -> Iterator[None]:
-        before = self._depth, self.is_alone
-        self._held.depth, self._held.alone = before[0] + 1, before[1] if alone is None else alone
+    def _counted(self, *, exclusive: bool | None = None) -> Iterator[None]:
+        before = self._depth, self.is_exclusive
+        self._held.depth, self._held.exclusive = before[0] + 1, before[1] if exclusive is None else exclusive
         try:
             yield
         finally:
-            self._held.depth, self._held.alone = before
+            self._held.depth, self._held.exclusive = before

@@ -1,7 +1,6 @@
-"""How much memory there is to be had now, so that a size read from a file is compared with it before it is allocated.
+"""How much memory can be allocated now, so that a size read from a file is compared with it before it is allocated.
 
-Knows what Linux tells of the machine, of this process's control group and of its own limit; elsewhere nothing is known.
-Not guaranteed: that as much is still there a moment later.
+On Linux the least of what the machine, this process's control group and its own limit leave; elsewhere not known.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 SQLite leaves deleted rows in free pages, and FTS5 leaves deleted words in its index until it happens to merge. Every
 connection here overwrites what it deletes (``secure_delete``); :func:`purge` merges a full-text index, which drops the
 words of what was deleted. Files from before are cleaned once by :func:`scrub`. FTS5's own ``secure-delete`` is not
-used: an index that it has touched cannot be read by SQLite before 3.42. Knows no tables by name.
+used: an index that it has touched cannot be read by SQLite before 3.42.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def scrub(path: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def scrub_all(root: Path, *, anew: bool = False) -> list[tuple[Path, str]]:
-    """Scrub every file below ``root`` that is not clean yet (``anew``: every one); those that could not be, and why."""
+def scrub_all(root: Path, *, again: bool = False) -> list[tuple[Path, str]]:
+    """Scrub every file below ``root`` that is not clean yet (``again``: every one); failures, with their reasons."""
     failed = []
     for path in files(root):
         try:
-            if anew or not _is_clean(path):
+            if again or not _is_clean(path):
                 scrub(path)
         except (sqlite3.Error, OSError) as error:
             failed.append((path, str(error)))

@@ -26,8 +26,8 @@ from agentkv.engine.prompt import Message, Prompt, PromptBuilder, Schema
 from agentkv.engine.settings import EngineSettings
 from agentkv.engine.template import CallForm
 from agentkv.errors import UsageError
+from agentkv.io.forks import Shared
 from agentkv.io.hashing import sha256
-from agentkv.io.shared import Shared
 from agentkv.memory import again, threads
 from agentkv.memory.again import Again
 from agentkv.memory.fitting import Fitting

@@ -21,10 +21,10 @@ from agentkv.errors import CorruptThread, StoreReadError, ThreadChanged, UsageEr
 from agentkv.io import fsio
 from agentkv.records import ThreadEntry
 from agentkv.store import format as formats
-from agentkv.store.beside import Found
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed, is_digest
 from agentkv.store.marker import require_marker
+from agentkv.store.registry import Found
 
 THREADS = "threads"
 REDACTED = "[forgotten]"

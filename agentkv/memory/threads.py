@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from agentkv.engine.prompt import Message
 from agentkv.errors import CorruptThread, StoreError, ThreadChanged, UnknownThread, UsageError, WindowOverflow
-from agentkv.io.shared import Shared
+from agentkv.io.forks import Shared
 from agentkv.memory.fitting import Memory, Shown, Trimming, left_out_note, spoken
 from agentkv.memory.options import POLICIES, TurnOptions, TurnSettings, WhenFull
 from agentkv.memory.threadlog import EMPTY, ThreadLog, thread_names

@@ -2,18 +2,12 @@
 
 ```
 create.py        create_pack: select, measure, write                 <- out of a store
-├── select.py    names and ids -> blocks with their parents
-└── writer.py    a file, piece by piece, atomically
-importing.py     import_pack: trust, check, fit, blocks, names       <- into a store
-proof.py         prove_pack: what a model says of the states
+importing.py     import_pack: trust, check, fit, blocks, names       <- into a store; blocks that came with a key
+proof.py         prove_pack: whether a model computes these states
 ├── check.py     the whole file, without store or model
-├── reader.py    open_pack: index, sizes, signature; members
-│   ├── tar.py       the strict subset of USTAR
-│   ├── segment.py   one segment file in memory
-│   └── format.py    records, names, order, limits
-├── keys.py      Ed25519 keys and signatures
-├── trust.py     trusted keys, the policy, the decision
-└── signers.py   which blocks of a store came with a key
+└── reader.py    open_pack: index, sizes, signature; members
+    ├── tar.py       the strict subset of USTAR
+    └── format.py    records, names, order, limits; one segment file in memory
 ```
 FORMAT.md says what each byte means.
 

@@ -1,8 +1,7 @@
-"""Everything that can be known of a pack without a store or a model, in one pass over the file.
+"""Everything that can be checked of a pack without a store or a model, in one pass over the file.
 
-Knows how manifests, segments and texts of one pack have to fit together. At most one member is in memory at a
-time, with what is kept of each manifest (its ids and numbers, never its tokens). Does not guarantee that a state
-belongs to its tokens: ``agentkv.packs.proof`` asks a model.
+At most one member is in memory at a time, with what is kept of each manifest (its ids and numbers, never its tokens).
+Whether a state belongs to its tokens needs a model (``agentkv.packs.proof``).
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentkv.io.hashing import canonical_json
-from agentkv.packs.format import BadMember, member_name, parse_member
+from agentkv.packs.format import BadMember, check_segment_size, member_name, parse_member
 from agentkv.packs.reader import Pack, Progress
-from agentkv.packs.segment import check_segment_size
 from agentkv.records import Exactness, Fingerprint, Manifest, NamedBlock, SegmentRef
 from agentkv.store.format import Malformed
 
@@ -86,7 +84,7 @@ class _Gathered:
         self._segments: dict[str, SegmentRef] = {}
 
     def add(self, manifest: Manifest) -> None:
-        with self._pack.told(member_name("manifests", manifest.block_id)):
+        with self._pack.blaming(member_name("manifests", manifest.block_id)):
             self._check_parent(manifest)
             for ref in manifest.segments:
                 self._add_segment(ref)
@@ -132,18 +130,20 @@ class _Gathered:
         pack, limits = self._pack, self._pack.limits
         unused = sorted(self._held - set(self._segments))
         if unused:
-            with pack.told(member_name("segments", unused[0])):
+            with pack.blaming(member_name("segments", unused[0])):
                 raise Malformed("no manifest names it")
         for ref in self._segments.values():
             name = member_name("segments", ref.sha256)
-            with pack.told(name):
+            with pack.blaming(name):
                 check_segment_size(ref, pack.member(name).size)
-        with pack.told():
+        with pack.blaming():
             self._check_order()
             raw = sum(ref.n_bytes for ref in self._segments.values())
             stored = sum(pack.member(member_name("segments", digest)).size for digest in self._segments)
             if raw > limits.expansion_free + limits.expansion * stored:
-                raise Malformed(f"{stored:,} bytes of segments that would decode to {raw:,}: no model computes such")
+                raise Malformed(
+                    f"{stored:,} bytes of segments that would decode to {raw:,}: no model computes such a state"
+                )
             for named in pack.index.names:
                 if named.fingerprint_id != self._blocks[named.block_id].fingerprint.id:
                     raise Malformed(f"the name {named.name!r} has another fingerprint than its block")

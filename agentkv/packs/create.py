@@ -2,18 +2,21 @@
 
 The same blocks, names, texts and codec give the same bytes, from any store, on any machine with the same zstd.
 Every segment is encoded twice, once to know its size and digest for the index and once to write it, so that
-neither the pack nor a copy of it is ever in memory or twice on disk. Refuses to know models.
+neither the pack nor a copy of it is ever in memory or twice on disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentkv.errors import MissingSegment, StoreReadError, UnknownBlock, UsageError
+from agentkv.io import fsio
 from agentkv.io.fsio import Buffer
 from agentkv.io.hashing import sha256
 from agentkv.packs import format as formats
@@ -27,13 +30,13 @@ from agentkv.packs.format import (
     Member,
     PackIndex,
     PackLimits,
+    encode_segment,
+    folded,
     member_name,
+    name_order,
 )
 from agentkv.packs.reader import Progress
-from agentkv.packs.segment import encode_segment
-from agentkv.packs.select import Selection, select
-from agentkv.packs.writer import Write, refuse_target, writing
-from agentkv.records import NamedBlock
+from agentkv.records import Manifest, NamedBlock, SegmentRef
 from agentkv.signing.keys import SigningKey
 from agentkv.store.catalog import BlockStore
 from agentkv.store.format import Malformed, encode_manifest, encode_record
@@ -113,7 +116,7 @@ def create_pack(
 
 
 class _Making:
-    """The members of one pack, made as often as they are asked for."""
+    """The members of one pack, made again each time."""
 
     def __init__(
         self, store: BlockStore, selection: Selection, sources: bool, licenses: Sequence[str], codec: str
@@ -206,3 +209,103 @@ class _Steps:
         self._done += n_bytes
         if self._progress is not None:
             self._progress(self._done, self._total, "packing")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Blocks by depth, then by id; names as a pack has them; one reference for each segment, by digest."""
+
+    block_ids: tuple[str, ...]
+    names: tuple[NamedBlock, ...]
+    segments: dict[str, SegmentRef]
+
+
+def select(store: BlockStore, names: Sequence[NamedBlock], block_ids: Sequence[str] = ()) -> Selection:
+    """The closure of ``names`` and ``block_ids`` over parents. Raises UsageError, UnknownBlock, CorruptBlock."""
+    depth: dict[str, int] = {}
+    for block_id in [*(named.block_id for named in names), *block_ids]:
+        _add_chain(store, block_id, depth)
+    if not depth:
+        raise UsageError("there is nothing to pack: the store has no such names. Run `agentkv list`.")
+    order = sorted(depth, key=lambda block_id: (depth[block_id], block_id))
+    refs: dict[str, SegmentRef] = {}
+    for block_id in order:
+        for ref in _manifest(store, block_id).segments:
+            refs.setdefault(ref.sha256, ref)
+    return Selection(tuple(order), _packed(names), dict(sorted(refs.items())))
+
+
+def _manifest(store: BlockStore, block_id: str) -> Manifest:
+    manifest = store.manifest(block_id)
+    if manifest is None:
+        raise UnknownBlock(block_id, "A name points to it, or it is a block's parent; deposit the text again.")
+    return manifest
+
+
+def _add_chain(store: BlockStore, block_id: str, depth: dict[str, int]) -> None:
+    """Enter a block and its parents; ``depth`` counts the links above a block."""
+    chain = [block_id]
+    while chain[-1] not in depth and (parent := _manifest(store, chain[-1]).parent_id) is not None:
+        chain.append(parent)
+    for parent, link in zip([None, *reversed(chain)], reversed(chain), strict=False):
+        depth.setdefault(link, 0 if parent is None else depth[parent] + 1)
+
+
+def _packed(names: Sequence[NamedBlock]) -> tuple[NamedBlock, ...]:
+    """The names without their places, sorted. Raises UsageError for two that a person would take for one."""
+    found: dict[tuple[str, str], NamedBlock] = {}
+    for named in names:
+        first = found.setdefault((folded(named.name), named.fingerprint_id), named)
+        if (first.kind, first.name) != (named.kind, named.name):
+            raise UsageError(
+                f"the names {first.name!r} ({first.kind}) and {named.name!r} ({named.kind}) could be mistaken for each "
+                "other in one pack. Name the ones that you want."
+            )
+    return tuple(sorted((named.model_copy(update={"source": ""}) for named in found.values()), key=name_order))
+
+
+Write = Callable[[fsio.Buffer], None]
+
+
+@contextlib.contextmanager
+def writing(target: Path, *, replace: bool) -> Iterator[Write]:
+    """A function that appends bytes to what becomes ``target`` when the ``with`` ends without an error.
+
+    Raises UsageError if something is there and ``replace`` is not asked for, StoreFull, StoreReadError.
+    """
+    refuse_target(target, replace=replace)
+    temporary = fsio.temporary_beside(target)
+    written = 0
+
+    def write(data: fsio.Buffer) -> None:
+        nonlocal written
+        view = memoryview(data).cast("B")
+        written += view.nbytes
+        while view:
+            view = view[os.write(fd, view) :]
+
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        fd = os.open(temporary, flags, 0o644)
+        with fsio.removed_on_error(temporary):
+            try:
+                yield write
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            fsio.replace(temporary, target)
+            fsio.sync_directory(target.parent)
+    except OSError as error:
+        raise fsio.translated(error, target, written) from error
+
+
+def refuse_target(target: Path, *, replace: bool) -> None:
+    """Raise UsageError unless a file may be written at ``target``."""
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent}")
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_file():
+        raise UsageError(f"{target} is not a plain file; choose another path")
+    if not replace:
+        raise UsageError(f"{target} is there already. Choose another path, or add --force (replace=True).")

@@ -1,11 +1,11 @@
 """Records of a pack to bytes and back, and the one validator of its index; all limits.
 
-Knows what may be in a pack, by name, order and size; refuses to know files and stores. FORMAT.md is its prose; a
-test compares the two. Does not guarantee that a member is what the index says: whoever reads it compares.
+FORMAT.md is its prose; a test compares the two. Whether a member is what the index says is checked by whoever reads it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -13,22 +13,34 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal, TypeVar
 
+import numpy as np
 from pydantic import Field
 
+from agentkv.errors import UsageError
+from agentkv.io.fsio import Buffer
 from agentkv.packs.tar import MAX_MEMBER_BYTES, MAX_NAME
-from agentkv.records import NamedBlock, Record, Sha256
+from agentkv.records import NamedBlock, Record, SegmentRef, Sha256
 from agentkv.router.base import NONE
 from agentkv.signing.keys import Signature
+from agentkv.store import codec as codecs
 from agentkv.store import format as formats
-from agentkv.store.format import Malformed, decode_record, encode_record
+from agentkv.store.codec import Bytes
+from agentkv.store.format import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Codec,
+    Malformed,
+    decode_record,
+    encode_record,
+    read_header,
+)
+from agentkv.store.segments import CODECS, segment_file
 
-PACK_FORMAT = 1
 INDEX = "pack.json"
 SIGNATURE = "signature.json"
 INDEX_MAGIC = "agentkv-pack 1"
 SIGNATURE_MAGIC = "agentkv-pack-signature 1"
 SIGNED_CONTEXT = b"agentkv-pack-signature/1\0"
-SUFFIX = ".akvpack"
 
 FOLDERS = {"manifests": ".json", "segments": ".seg", "sources": ".txt", "licenses": ".txt"}
 """Folders in the order in which their members come, and what a name in each ends with."""
@@ -51,7 +63,7 @@ class PackLimits:
     """Caps of a pack, checked before anything of that size is allocated; the store's own limits hold besides.
 
     ``expansion``: all segments together may decode to so many times their stored bytes, and ``expansion_free``
-    bytes more. What a model computes is under 8; a bomb is over 10,000.
+    bytes more. For what a model computes the factor is under 8, for a decompression bomb over 10,000.
     """
 
     pack_bytes: int = 2**40
@@ -76,7 +88,7 @@ class Member(Record):
 
 
 class PackIndex(Record):
-    """``pack.json``: the blocks, parents first; the names; every member behind the signature's place, in order."""
+    """``pack.json``: the blocks, parents first; the names; every member after the signature's place, in order."""
 
     format: Literal[1] = 1
     blocks: Annotated[tuple[Sha256, ...], Field(min_length=1)]
@@ -120,7 +132,7 @@ def parse_member(name: str) -> tuple[str, str]:
     """Folder and digest of a member's name; BadMember for every other spelling."""
     found = _MEMBER.fullmatch(name)
     if found is None or FOLDERS.get(found[1]) != found[3]:
-        raise BadMember(name, "no member of a pack is called so")
+        raise BadMember(name, "not the name of a pack member")
     return found[1], found[2]
 
 
@@ -137,9 +149,9 @@ def validate_index(index: PackIndex, limits: PackLimits) -> None:
     if len(held["licenses"]) > limits.licenses:
         raise Malformed(f"{len(held['licenses']):,} licence texts, more than the limit of {limits.licenses}")
     _check_names(index)
-    wanted = {named.source_sha256 for named in index.names if named.source_sha256 is not None}
-    if held["sources"] and set(held["sources"]) != wanted:
-        raise Malformed("there are source texts, and not exactly those that the names tell")
+    needed = {named.source_sha256 for named in index.names if named.source_sha256 is not None}
+    if held["sources"] and set(held["sources"]) != needed:
+        raise Malformed("there are source texts, and not exactly those of the names")
 
 
 def _check_members(members: Iterable[Member], limits: PackLimits) -> dict[str, list[str]]:
@@ -167,7 +179,7 @@ def name_order(named: NamedBlock) -> tuple[str, str, str]:
 
 
 def folded(name: str) -> str:
-    """What two names share that a person, or a file system, may take for one: case and Unicode forms are gone."""
+    """A name without case and Unicode forms: two names that agree in it could be mistaken for each other."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -180,9 +192,43 @@ def _check_names(index: PackIndex) -> None:
         if named.block_id not in blocks:
             raise Malformed(f"the name {named.name!r} points to a block that is not in the pack")
         if named.source:
-            raise Malformed(f"the name {named.name!r} tells a place ({named.source[:40]!r}); in a pack none does")
+            raise Malformed(f"the name {named.name!r} has a source path ({named.source[:40]!r}); in a pack none may")
         if named.name != named.name.strip() or named.name.casefold() == NONE:
             raise Malformed(f"{named.name!r} cannot be a name")
         first = seen.setdefault((folded(named.name), named.fingerprint_id), named.name)
         if first is not named.name:
-            raise Malformed(f"the names {first!r} and {named.name!r} are too much alike")
+            raise Malformed(f"the names {first!r} and {named.name!r} could be mistaken for each other")
+
+
+LEVEL = 3
+
+
+def encode_segment(raw: Bytes, ref: SegmentRef, codec: str) -> list[Buffer]:
+    """The file in parts, valid until this thread encodes another. ``codec``: planes, zstd or raw."""
+    if codec not in CODECS:
+        raise UsageError(f"codec is {codec!r}, must be one of {', '.join(CODECS)}")
+    return segment_file(raw, ref, CODECS[codec], LEVEL)
+
+
+def check_segment_size(ref: SegmentRef, file_bytes: int) -> None:
+    """Raise Malformed if no file of that size can hold ``ref``."""
+    if not HEADER_BYTES + TRAILER_BYTES <= file_bytes <= HEADER_BYTES + ref.n_bytes + TRAILER_BYTES:
+        raise Malformed(f"{file_bytes:,} bytes cannot hold a segment of {ref.n_bytes:,}")
+
+
+def decode_segment(file: Bytes, ref: SegmentRef) -> Bytes:
+    """The raw bytes, uint8 of shape (n_bytes,); Malformed unless header, trailer, frame and digest are ``ref``'s.
+
+    Everything that can be checked without decoding is checked before the output is allocated.
+    """
+    header = read_header(file[:HEADER_BYTES].tobytes(), ref, file.size)
+    payload = file[HEADER_BYTES : file.size - TRAILER_BYTES]
+    if hashlib.sha256(file[: file.size - TRAILER_BYTES].data).digest() != file[file.size - TRAILER_BYTES :].tobytes():
+        raise Malformed("the bytes do not have the SHA-256 in the trailer")
+    if header.codec in (Codec.ZSTD, Codec.PLANES):
+        codecs.check_frame(payload, ref.n_bytes)
+    out = np.empty(ref.n_bytes, np.uint8)
+    codecs.decode(payload, header.codec, header.element_bytes, out)
+    if hashlib.sha256(out.data).hexdigest() != ref.sha256:
+        raise Malformed("the decoded bytes have another SHA-256")
+    return out

@@ -7,14 +7,14 @@
                                                                an error takes them back
     5. names         each with its text                        a crash leaves the names set so far; run again
 
-In step 4 members are read from the same open file and compared with the index once more. Refuses to know models:
-whoever has one passes its fingerprint. Does not guarantee that a state belongs to its text (proof.py).
+In step 4 members are read from the same open file and compared with the index once more.
+Whether a state belongs to its text is for ``proof.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from agentkv.packs.reader import Pack, Progress, open_pack
 from agentkv.records import Fingerprint, Import, Manifest, NamedBlock
 from agentkv.signing.trust import Trust, Verdict
 from agentkv.store.catalog import BlockStore
+from agentkv.store.files import children_of, with_descendants
 from agentkv.store.gc import remove_unneeded
 
 REPLACE_HINT = "Add --replace (replace=True) to point them to the pack's blocks; what they point to now stays stored."
@@ -101,13 +102,13 @@ def store_pack(
     """Steps 3 to 5, for a pack that :func:`admit` let in."""
     if fingerprint is not None:
         require_fingerprint(contents, fingerprint)
-    fresh, known_names, obsolete = plan_names(pack.path, contents.names, store, replace=replace)
-    texts = {named.source_sha256: pack.text(named.source_sha256) for named in fresh if named.source_sha256}
+    new_names, known_names, obsolete = plan_names(pack.path, contents.names, store, replace=replace)
+    texts = {named.source_sha256: pack.text(named.source_sha256) for named in new_names if named.source_sha256}
     store.require_room(_missing_bytes(pack, store))
     done = _Done()
-    with _undone_on_error(store, fresh, contents.blocks), store.holding(whole=True):
+    with _undone_on_error(store, new_names, contents.blocks), store.holding(whole=True):
         _put_blocks(pack, contents, verdict, store, done, progress)
-        for named in fresh:
+        for named in new_names:
             store.set_name(named, texts.get(named.source_sha256 or ""))
     for named in obsolete:
         store.remove_name(named.kind, named.name, named.fingerprint_id)
@@ -118,7 +119,7 @@ def store_pack(
         created=tuple(done.created),
         known=tuple(done.known),
         kept=tuple(done.kept),
-        names=tuple(named.name for named in fresh),
+        names=tuple(named.name for named in new_names),
         known_names=tuple(known_names),
     )
 
@@ -137,30 +138,30 @@ def require_fingerprint(contents: Contents, fingerprint: Fingerprint) -> None:
 def plan_names(
     path: Path, names: tuple[NamedBlock, ...], store: BlockStore, *, replace: bool
 ) -> tuple[list[NamedBlock], list[str], list[NamedBlock]]:
-    """Which names to set, which are as they should be, which go because their kind changes. Raises NameConflict."""
+    """Which names to set, which are right already, which go because their kind changes. Raises NameConflict."""
     there: dict[tuple[str, str], list[NamedBlock]] = {}
-    for old in store.names(on_error=lambda _: None):  # a damaged one is mended by being set
+    for old in store.names(on_error=lambda _: None):  # a corrupt one is mended by being set
         there.setdefault((folded(old.name), old.fingerprint_id), []).append(old)
-    fresh, known, obsolete, taken, alike = [], [], [], [], []
+    changed, known, obsolete, taken, alike = [], [], [], [], []
     for named in names:
         like = there.get((folded(named.name), named.fingerprint_id), [])
         exact = [old for old in like if old.name == named.name]
         same = [old for old in exact if old.model_copy(update={"source": ""}) == named]
         if like and not exact:
-            alike.append(f"its name {named.name!r} is too much like {like[0].name!r}, which the store has")
+            alike.append(f"its name {named.name!r} could be mistaken for {like[0].name!r}, which the store has")
         elif same:
             known.append(named.name)
             if named.source_sha256 is not None and store.text(named.source_sha256) is None:
-                fresh.append(same[0])  # set again, for its text
+                changed.append(same[0])  # set again, for its text
         else:
-            fresh.append(named)
+            changed.append(named)
             taken += [f"the name {named.name!r} {_difference(old, named)}" for old in exact]
             obsolete += [old for old in exact if old.kind != named.kind]
     if alike:
         raise NameConflict(path, alike, ALIKE_HINT)
     if taken and not replace:
         raise NameConflict(path, taken, REPLACE_HINT)
-    return fresh, known, obsolete
+    return changed, known, obsolete
 
 
 def _difference(old: NamedBlock, new: NamedBlock) -> str:
@@ -210,7 +211,7 @@ def _put_block(store: BlockStore, manifest: Manifest, pack: Pack, verdict: Verdi
     """
     identity = manifest.block_id
     record = Import(block_id=identity, pack_sha256=pack.sha256, signed_by=verdict.signed_by, decision=verdict.decision)
-    earlier, is_new = store.files.imports.sound(identity), not store.has(identity)
+    earlier, is_new = store.files.imports.valid(identity), not store.has(identity)
     if is_new:
         store.set_import(record, before=True)
     is_refused = _is_refused(store, identity)
@@ -249,7 +250,7 @@ def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock], block_ids: 
     before: dict[NamedBlock, NamedBlock | None] = {}
     for named in names:
         before[named] = None
-        with contextlib.suppress(StoreError):  # a damaged one is replaced
+        with contextlib.suppress(StoreError):  # a corrupt one is replaced
             before[named] = store.name(named.kind, named.name, named.fingerprint_id)
     try:
         yield
@@ -263,7 +264,7 @@ def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock], block_ids: 
             for block_id in block_ids:
                 if not store.has(block_id):
                     store.forget_import(block_id)
-            with store.files.lock.alone():
+            with store.files.lock.exclusive():
                 remove_unneeded(store.files, {named.source_sha256 for named in names if named.source_sha256})
         raise
 
@@ -272,7 +273,7 @@ def _undone_on_error(store: BlockStore, names: Sequence[NamedBlock], block_ids: 
 
 
 def sources_of(pack: Pack, contents: Contents) -> list[tuple[NamedBlock, Callable[[], str]]]:
-    """The names of a pack with their texts, each name once, to be deposited anew with another model.
+    """The names of a pack with their texts, each name once, to be prefilled by another model.
 
     Raises UsageError if there are no texts, or if one name has several.
     """
@@ -295,7 +296,7 @@ def plan_sources(
         like = [old for old in there if folded(old.name) == folded(named.name)]
         exact = [old for old in like if old.name == named.name]
         if like and not exact:
-            alike.append(f"its name {named.name!r} is too much like {like[0].name!r}, which the store has")
+            alike.append(f"its name {named.name!r} could be mistaken for {like[0].name!r}, which the store has")
         taken += [
             f"the name {named.name!r} has another text in the store" for old in exact if not _same_text(old, named)
         ]
@@ -307,3 +308,25 @@ def plan_sources(
 
 def _same_text(old: NamedBlock, new: NamedBlock) -> bool:
     return all(getattr(old, key) == getattr(new, key) for key in ("kind", "description", "license", "source_sha256"))
+
+
+def signers(store: BlockStore) -> dict[str, str]:
+    """The key that signed the pack of each imported block, by block id. Warns of a corrupt record."""
+    records = store.files.imports.all(store.tell_once)
+    return {record.block_id: record.signed_by for record in records if record.signed_by is not None}
+
+
+def blocks_of(store: BlockStore, keys: Collection[str]) -> list[str]:
+    """The ids of blocks signed by one of ``keys``, and of all that are chained to them, children first.
+
+    A block that is chained to a forged state holds it too, whoever deposited it. Raises CorruptBlock, StoreReadError.
+    """
+    signed = sorted(block_id for block_id, key in signers(store).items() if key in keys)
+    there = set(store.block_ids())
+    chained = with_descendants(children_of(store.files.parents()), signed)
+    return [block_id for block_id in chained if block_id in there]
+
+
+def names_of(store: BlockStore, block_ids: Collection[str]) -> list[str]:
+    """The names that point at these blocks, sorted, each once."""
+    return sorted({named.name for named in store.names(on_error=lambda _: None) if named.block_id in block_ids})

@@ -1,9 +1,9 @@
-"""Does a state belong to its tokens, and do the tokens belong to their text? A model answers, for its own blocks.
+"""Does a state belong to its tokens, and do the tokens belong to their text? Answered by a model, for its own blocks.
 
-Digests and signatures say who wrote a block; only the computation says that it is true. ``recompute`` reads each
-block's own tokens behind its recomputed parent and compares every segment; ``prove`` repeats the 32 greedy steps
-of the deposit, which costs little and finds what is damaged, not what was forged with care. Everything happens in a
-temporary store: nothing is imported. Does not guarantee that a text is harmless.
+Digests and signatures say who wrote a block; only the computation shows that it is true. ``recompute`` prefills each
+block's own tokens after its recomputed parent and compares every segment; ``prove`` repeats the 32 greedy steps of the
+deposit, which costs little and finds corruption, not careful forgery. Everything happens in a temporary store: nothing
+is imported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ How = Literal["prove", "recompute"]
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found of one block. ``verdict`` is a few words; ``error`` is None unless the block is refuted."""
+    """The result for one block. ``verdict``: a few words; ``error``: None unless it is ``mismatch``."""
 
     block_id: str
     names: tuple[str, ...]
@@ -40,25 +40,25 @@ class Proof:
 def prove_pack(
     pack: Pack, contents: Contents, engine: Engine, how: How, *, cancellation: Cancellation | None = None
 ) -> Iterator[Proof]:
-    """Each block of a checked pack with what ``engine`` says of it, parents first.
+    """Each block of a checked pack with the verdict of ``engine``, parents first.
 
-    Blocks of other fingerprints are left out of the judgement and say so. Raises InvalidPack, Cancelled, StoreFull.
+    Blocks of other fingerprints are not judged; their verdict says so. Raises InvalidPack, Cancelled, StoreFull.
     """
     with tempfile.TemporaryDirectory(prefix="agentkv-proof-") as folder, BlockStore(folder, cache_bytes=0) as store:
-        court = _Court(pack, contents, Blocks(engine, store), cancellation)
-        judge: Callable[[Manifest], str] = court.prove if how == "prove" else court.recompute
+        prover = _Prover(pack, contents, Blocks(engine, store), cancellation)
+        judge: Callable[[Manifest], str] = prover.prove if how == "prove" else prover.recompute
         for block_id, info in contents.blocks.items():
-            names = court.names(block_id)
-            if info.fingerprint.id != court.blocks.fingerprint.id:
+            names = prover.names(block_id)
+            if info.fingerprint.id != prover.blocks.fingerprint.id:
                 yield Proof(block_id, names, "other model or settings")
                 continue
             try:
                 yield Proof(block_id, names, judge(pack.manifest(block_id)))
             except (ForgedBlock, InexactBlock) as error:
-                yield Proof(block_id, names, "refuted", error)
+                yield Proof(block_id, names, "mismatch", error)
 
 
-class _Court:
+class _Prover:
     def __init__(self, pack: Pack, contents: Contents, blocks: Blocks, cancellation: Cancellation | None) -> None:
         self.pack, self.contents, self.blocks, self._cancellation = pack, contents, blocks, cancellation
         self._prompts = PromptBuilder(blocks.engine)
@@ -83,49 +83,47 @@ class _Court:
             if self.blocks.reprove(manifest):
                 return "proved"
         except (InvalidState, UsageError) as error:
-            raise self.forged(manifest, f"its state or probe is none of this model: {error.message}") from error
+            raise self.forged(manifest, f"its state or probe does not belong to this model: {error.message}") from error
         if manifest.exactness is Exactness.INEXACT:
             return "inexact, as stored"
-        refuted = InexactBlock(manifest.block_id, 0, manifest.probe.steps)
-        refuted.message = (
+        message = (
             f"block {manifest.block_id[:12]} of {self.pack.path} does not continue as its pack says: "
-            f"{manifest.probe.steps} steps give other logits here. Its state is damaged or forged, or this machine "
-            "computes otherwise; `agentkv pack verify --recompute` tells."
+            f"{manifest.probe.steps} steps give other logits here. Its state is corrupt or forged, or this machine "
+            "computes differently; `agentkv pack verify --recompute` decides that."
         )
-        refuted.args = (refuted.message,)
-        raise refuted
+        raise InexactBlock(manifest.block_id, 0, manifest.probe.steps, message)
 
     # --- the computation ---
 
     def recompute(self, manifest: Manifest) -> str:
-        """Read the block's own tokens behind its recomputed parent and compare state and text."""
+        """Prefill the block's own tokens after its recomputed parent and compare state and text."""
         parent = self.blocks.store.manifest(manifest.parent_id) if manifest.parent_id else None
         how: Any = {"allow_inexact": True, "cancellation": self._cancellation}
         try:
-            fresh = self.blocks.deposit(manifest.tokens, parent=parent, **how).manifest
+            own = self.blocks.deposit(manifest.tokens, parent=parent, **how).manifest
         except UsageError as error:
-            raise self.forged(manifest, f"its tokens are none of this model: {error.message}") from error
-        wrong = self._differing(manifest, fresh)
+            raise self.forged(manifest, f"its tokens are not of this model: {error.message}") from error
+        wrong = self._differing(manifest, own)
         if wrong:
             raise self.forged(
                 manifest,
                 f"{wrong} of its {len(manifest.segments):,} segments are not what this model computes from its tokens",
             )
-        if manifest.state_sha256 != fresh.state_sha256:
+        if manifest.state_sha256 != own.state_sha256:
             raise self.forged(manifest, "the digest of its whole state is another than that of its segments together")
         return self._text_verdict(manifest)
 
-    def _differing(self, manifest: Manifest, fresh: Manifest) -> int:
-        """How many of the pack's segments are others than the recomputed state's, cut alike."""
-        if manifest.layout != fresh.layout:
+    def _differing(self, manifest: Manifest, own: Manifest) -> int:
+        """How many of the pack's segments differ from those of the recomputed state, cut alike."""
+        if manifest.layout != own.layout:
             return len(manifest.segments)
-        if manifest.segments == fresh.segments:
+        if manifest.segments == own.segments:
             return 0
-        blob = self.blocks.state(fresh).blob
+        blob = self.blocks.state(own).blob
         expected: list[SegmentRef] = []
         for section, refs in groupby(manifest.segments, key=lambda ref: ref.section):
             ranges = [(ref.start, ref.stop) for ref in refs]
-            cut = blobs.cut(blob, fresh.layout, fresh.n_tokens, ranges)
+            cut = blobs.cut(blob, own.layout, own.n_tokens, ranges)
             expected += [ref for ref, _ in cut if ref.section == section]
         if len(expected) != len(manifest.segments):
             return len(manifest.segments)

@@ -1,8 +1,7 @@
 """Packs from files: ``open_pack`` reads the index and says where each member is; members are read on demand.
 
-Knows one open file and its index; refuses to know stores, models and trust. The file is opened once, and whatever
-is read of it later is compared with the index again: a file that changes meanwhile is refused. Does not guarantee
-that a member makes sense before :func:`agentkv.packs.check.check` has looked at all of them.
+The file is opened once, and what is read of it later is compared with the index again: a file that changes meanwhile
+is refused. That the members fit each other is checked by :func:`agentkv.packs.check.check`.
 """
 
 from __future__ import annotations
@@ -22,8 +21,16 @@ from agentkv.io.forks import OwnedLock
 from agentkv.io.hashing import sha256
 from agentkv.packs import format as formats
 from agentkv.packs import tar
-from agentkv.packs.format import INDEX, SIGNATURE, SIGNED_CONTEXT, BadMember, Member, PackIndex, PackLimits
-from agentkv.packs.segment import decode_segment
+from agentkv.packs.format import (
+    INDEX,
+    SIGNATURE,
+    SIGNED_CONTEXT,
+    BadMember,
+    Member,
+    PackIndex,
+    PackLimits,
+    decode_segment,
+)
 from agentkv.records import Manifest, SegmentRef
 from agentkv.signing.keys import Signature, is_signed
 from agentkv.store.codec import Bytes
@@ -65,15 +72,15 @@ class Pack:
     def __init__(self, path: Path, file: BinaryIO, n_bytes: int, limits: PackLimits, store_limits: Limits) -> None:
         self.path, self.n_bytes, self.limits, self.store_limits = path, n_bytes, limits, store_limits
         self._file, self._lock = file, OwnedLock("pack")
-        with self.told():
+        with self.blaming():
             if n_bytes > limits.pack_bytes:
                 raise Malformed(f"{n_bytes:,} bytes, more than the limit of {limits.pack_bytes:,}")
             index, after = self._head_member(0, INDEX, limits.index_bytes)
-            with self.told(INDEX):
+            with self.blaming(INDEX):
                 self.index: PackIndex = formats.decode_index(index, limits)
             signature = None
             second = self._second(after)
-            with self.told(second):
+            with self.blaming(second):
                 if tar.read_header(self._at(after, tar.BLOCK))[0] == SIGNATURE:
                     data, after = self._head_member(after, SIGNATURE, limits.signature_bytes)
                     signature = formats.decode_signature(data)
@@ -82,7 +89,7 @@ class Pack:
             self._places = self._locate(after)
 
     @contextlib.contextmanager
-    def told(self, member: str | None = None) -> Iterator[None]:
+    def blaming(self, member: str | None = None) -> Iterator[None]:
         """The one place where Malformed becomes InvalidPack, with the member at fault."""
         try:
             yield
@@ -101,7 +108,7 @@ class Pack:
     def _second(self, at: int) -> str | None:
         """What comes after the index, for a message: the signature if its name begins there, else what the index says.
 
-        None where the file ends before either could be told.
+        None where the file ends before that.
         """
         start = self._at(at, max(0, min(tar.MAX_NAME, self.n_bytes - at))).split(b"\0", 1)[0]
         if start and SIGNATURE.encode().startswith(start):
@@ -109,7 +116,7 @@ class Pack:
         return self.index.members[0].name if start and self.index.members else None
 
     def _head_member(self, at: int, name: str, limit: int) -> tuple[bytes, int]:
-        """A member whose size only its header tells, and where the next one starts."""
+        """A member whose size is in its header only, and where the next one starts."""
         head = self._at(at, min(tar.BLOCK, max(0, self.n_bytes - at)))
         if at == 0 and not head.startswith(name.encode() + b"\0"):
             raise Malformed(f"it is not a pack: a pack begins with {name}")
@@ -123,7 +130,7 @@ class Pack:
         return data, at + tar.span(size)
 
     def _locate(self, at: int) -> dict[str, tuple[Member, int]]:
-        """Where each member's bytes start. Only sizes are compared: that of the file is what they come to."""
+        """Where each member's bytes start. Only sizes are compared: the file's has to be their sum."""
         places = {}
         for member in self.index.members:
             places[member.name] = (member, at + tar.BLOCK)
@@ -135,15 +142,15 @@ class Pack:
     # --- members ---
 
     def check_frames(self) -> None:
-        """Compare every header, every padding and the end with what the index makes of them. Raises InvalidPack."""
+        """Compare every header, every padding and the end with what follows from the index. Raises InvalidPack."""
         end = self.n_bytes - len(tar.END)
         for member, at in self._places.values():
-            with self.told(member.name):
+            with self.blaming(member.name):
                 if self._at(at - tar.BLOCK, tar.BLOCK) != tar.header(member.name, member.size):
                     tar.read_header(self._at(at - tar.BLOCK, tar.BLOCK))
                     raise Malformed("its header has another name or size than the index")
                 self._check_padding(member.name, at + member.size, tar.padding(member.size))
-        with self.told():
+        with self.blaming():
             if self._at(end, len(tar.END)) != tar.END:
                 raise Malformed("it does not end in two zero blocks")
 
@@ -158,29 +165,29 @@ class Pack:
     def read(self, name: str) -> Bytes:
         """A member's bytes, uint8 of shape (size,), with the SHA-256 of the index. Raises InvalidPack."""
         member, at = self._places[name]
-        with self.told(name):
+        with self.blaming(name):
             data = np.empty(member.size, np.uint8)
             self._fill(at, data)
             if hashlib.sha256(data.data).hexdigest() != member.sha256:
-                raise Malformed("its bytes do not have the SHA-256 that the index tells")
+                raise Malformed("its bytes do not have the SHA-256 of the index")
         return data
 
     def check_digest(self, name: str) -> None:
-        """Like :meth:`read`, a piece at a time: for members of any size."""
+        """Like :meth:`read`, a chunk at a time: for members of any size."""
         member, at = self._places[name]
         digest, piece = hashlib.sha256(), np.empty(min(member.size, _CHUNK), np.uint8)
-        with self.told(name):
+        with self.blaming(name):
             for start in range(0, member.size, _CHUNK):
                 part = piece[: min(_CHUNK, member.size - start)]
                 self._fill(at + start, part)
                 digest.update(part.data)
             if digest.hexdigest() != member.sha256:
-                raise Malformed("its bytes do not have the SHA-256 that the index tells")
+                raise Malformed("its bytes do not have the SHA-256 of the index")
 
     def manifest(self, block_id: str) -> Manifest:
         """A block's manifest. Raises InvalidPack."""
         name = formats.member_name("manifests", block_id)
-        with self.told(name):
+        with self.blaming(name):
             limit = self.store_limits.manifest_bytes
             if self._places[name][0].size > limit:
                 raise Malformed(f"{self._places[name][0].size:,} bytes, more than the limit of {limit:,}")
@@ -189,7 +196,7 @@ class Pack:
     def segment(self, ref: SegmentRef) -> Bytes:
         """A segment's raw bytes, uint8 of shape (n_bytes,), checked wholly. Raises InvalidPack."""
         name = formats.member_name("segments", ref.sha256)
-        with self.told(name):
+        with self.blaming(name):
             return decode_segment(self.read(name), ref)
 
     def text(self, digest: str, folder: str = "sources") -> str | None:
@@ -197,7 +204,7 @@ class Pack:
         name = formats.member_name(folder, digest)
         if name not in self._places:
             return None
-        with self.told(name):
+        with self.blaming(name):
             try:
                 return self.read(name).tobytes().decode()
             except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
 """The strict subset of USTAR that a pack is: plain files, one spelling of every header.
 
-Knows names, sizes and 512-byte blocks; refuses to know what the members are. A header is read by writing it: name
-and size are taken out, the header is made anew from them, and the bytes must be the same. So there is no mode,
-owner, time, link, extension or number format to be judged, and nothing here ever touches a path.
+A header is read by writing it: name and size are taken out, the header is made from them again, and the bytes must be
+the same. So there is no mode, owner, time, link, extension or number format to be judged, and nothing here ever touches
+a path.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PLAIN_FILE = b"0"
 def header(name: str, size: int) -> bytes:
     """The 512 bytes before a member. Raises Malformed for a name or size that has no spelling here."""
     if not _NAME.fullmatch(name):
-        raise Malformed(f"{name!r} is no member name (1 to {MAX_NAME} printable ASCII characters)")
+        raise Malformed(f"{name!r} is not a member name (1 to {MAX_NAME} printable ASCII characters)")
     if not 0 <= size <= MAX_MEMBER_BYTES:
         raise Malformed(f"{size:,} bytes, more than a member can have ({MAX_MEMBER_BYTES:,})")
     zero = b"0000000\0"
@@ -61,13 +61,13 @@ def header(name: str, size: int) -> bytes:
 def read_header(data: bytes) -> tuple[str, int]:
     """Name and size; Malformed unless ``data`` is exactly what :func:`header` writes for them."""
     fields = dict(zip((name for name, _ in HEADER_FIELDS), _HEADER.unpack(data), strict=True))
-    # A name is shown only if it is one: whatever else stands there is somebody's bytes, and none of a message.
+    # A name is shown only if it is valid: other bytes have no place in a message.
     given = fields["name"].split(b"\0", 1)[0].decode("latin-1")
     name = repr(given) if _NAME.fullmatch(given) else "a member"
     if data == bytes(BLOCK):
         raise Malformed("the archive ends where a member is expected")
     if fields["typeflag"] != _PLAIN_FILE:
-        raise Malformed(f"{name} is no plain file (a link, a directory or an extension)")
+        raise Malformed(f"{name} is not a plain file (a link, a directory or an extension)")
     if not _SIZE.fullmatch(fields["size"]):
         raise Malformed(f"{name} has no size in 11 octal digits")
     size = int(fields["size"][:11], 8)

@@ -1,7 +1,7 @@
 """Ed25519 keys and signatures. The one module that knows the library for them, loaded when first needed.
 
 A public key is written ``ed25519:<64 hex digits>``; a private one is a PEM file (PKCS #8) that only its owner may
-read, under a passphrase if one was given. Does not guarantee who a key belongs to: that is for people to settle.
+read, under a passphrase if one was given. Whom a key belongs to is for people to settle.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SigningKey:
     def sign(self, data: bytes, context: bytes) -> Signature:
         """The signature over ``context`` and ``data``; the same bytes always get the same one.
 
-        ``context`` says what is signed, so that a signature for one purpose is none for another.
+        ``context`` says what is signed, so that a signature for one purpose is not valid for another.
         """
         return Signature(key=self.public, signature=self._key.sign(context + data).hex())
 
@@ -67,7 +67,7 @@ def is_signed(data: bytes, signature: Signature, context: bytes) -> bool:
 
 
 def parse_public_key(text: str) -> str:
-    """A public key as a person gave it: the text itself, or a file that holds nothing else. Raises InvalidKey."""
+    """A public key as typed by a person: the text itself, or a file that holds nothing else. Raises InvalidKey."""
     given = text.strip()
     if not given.startswith(_PREFIX):
         data = None
@@ -124,7 +124,7 @@ def load_key(path: Path, passphrase: Callable[[], str]) -> SigningKey:
     try:
         key = load_pem_private_key(data, secret or None)
     except (ValueError, TypeError) as error:
-        reason = "another passphrase is needed" if b"ENCRYPTED" in data else "it is no PEM file of a private key"
+        reason = "another passphrase is needed" if b"ENCRYPTED" in data else "it is not a PEM file of a private key"
         raise InvalidKey(str(path), reason) from error
     except Exception as error:  # the library has no common base for what a strange file does
         raise InvalidKey(str(path), f"it cannot be read ({type(error).__name__})") from error

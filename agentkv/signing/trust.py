@@ -1,8 +1,7 @@
 """Whose packs are let in: the key store ``trust.json`` and the decision about one pack.
 
-Knows keys by name and a policy; refuses to know what is in a pack. The file is sealed JSON, replaced atomically; a
-damaged one is an error, never an empty one. Does not guarantee that a trusted key's owner is honest or careful:
-``agentkv pack verify --recompute`` does not need to believe anybody.
+The file is checksummed JSON, replaced atomically; a corrupt one is an error, never an empty key store. Trust says
+nothing about honesty: ``agentkv pack verify --recompute`` checks a pack without trusting anybody.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def default_path() -> Path:
 
 
 def is_weak(key: str) -> bool:
-    """Whether an Ed25519 public key is a point of small order, or written otherwise than a point is.
+    """Whether an Ed25519 public key is a point of small order, or not the canonical encoding of a point.
 
     For such a point signatures verify that nobody's private key made. All eight have one of five y coordinates,
     whatever the sign of x; encodings of 2**255 - 19 and more stand for small numbers once more.
@@ -77,9 +76,9 @@ def is_weak(key: str) -> bool:
 
 
 class Trust:
-    """The key store in a file, read anew at each call; a file that is not there trusts nobody.
+    """The key store in a file, read at each call; a file that is not there trusts nobody.
 
-    Raises UsageError for a damaged file, StoreReadError for one that cannot be read.
+    Raises UsageError for a corrupt file, StoreReadError for one that cannot be read.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -94,7 +93,7 @@ class Trust:
             return decode_record(_MAGIC, data, TrustRecord)
         except Malformed as error:
             raise UsageError(
-                f"the key store {self.path} is damaged: {error}. Nobody is trusted by it; move it away and add "
+                f"the key store {self.path} is corrupt: {error}. Nobody is trusted by it; move it away and add "
                 "the keys again with `agentkv pack trust add`."
             ) from error
 
@@ -131,7 +130,7 @@ class Trust:
         return found
 
     def remove(self, name_or_key: str) -> tuple[TrustedKey, ...]:
-        """Trust a key, or all keys of a name, no longer; which. Blocks that came with them stay.
+        """Stop trusting a key, or all keys of a name, and return them. Blocks that came with them stay.
 
         Raises UsageError if there is none.
         """

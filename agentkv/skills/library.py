@@ -36,8 +36,7 @@ from agentkv.blocks.blocks import Blocks, Deposit
 from agentkv.blocks.mismatch import in_words, others
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.errors import AgentKVError, Cancelled, CorruptBlock, InvalidManual, StoreError
-from agentkv.io.forks import OwnedLock
-from agentkv.io.shared import Shared
+from agentkv.io.forks import OwnedLock, Shared
 from agentkv.notices import warn
 from agentkv.records import NamedBlock
 from agentkv.skills.discovery import FILE_NAMES

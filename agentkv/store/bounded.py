@@ -1,6 +1,6 @@
-"""What a byte budget does to a store: eviction at deposits, blocks that are held together, uses.
+"""The part of ``BlockStore`` that keeps to a byte budget: eviction at deposits, blocks that are held together, uses.
 
-``BlockStore`` is this and the blocks. Knows plans and locks; which blocks go is decided in ``budget.py``.
+Which blocks go is decided in ``budget.py``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from agentkv.notices import warn
 from agentkv.records import EngineChoice, StoreSettings
 from agentkv.store import budget as budgets
 from agentkv.store.budget import Eviction, Victim
-from agentkv.store.cache import StateCache
 from agentkv.store.files import StoreFiles
+from agentkv.store.recordfiles import StateCache
 from agentkv.store.uses import Use, Uses
 
 
@@ -33,7 +33,7 @@ class Bounded:
     _uses: Uses
 
     def pass_over(self, error: StoreError) -> None:
-        """Tell, once, of what cannot be read."""
+        """Warn, once, of what cannot be read."""
         raise NotImplementedError
 
     def tell_once(self, error: StoreError, remedy: str = "") -> None:
@@ -48,7 +48,7 @@ class Bounded:
 
     @property
     def budget(self) -> int | None:
-        """Bytes on disk that the blocks may take, or None: as this object was told, else as the store was."""
+        """Bytes on disk that the blocks may take, or None: this object's own limit, else the store's."""
         return self._budget if self._budget is not None else self._settings().budget_bytes
 
     def _settings(self) -> StoreSettings:
@@ -65,14 +65,14 @@ class Bounded:
 
     @property
     def engine_choice(self) -> EngineChoice:
-        """With which engine the store is opened where its caller does not say. Damaged settings say nothing, and warn.
+        """The engine that opens the store where its caller names none. Corrupt settings count as none, with a warning.
 
         Raises StoreReadError.
         """
         try:
             return self.files.read_settings().engine or EngineChoice()
         except CorruptBlock as error:
-            warn(f"{error.message} The engine is opened as without them; `agentkv settings` sets them anew.")
+            warn(f"{error.message} They were ignored; set them again with `agentkv settings`.")
             return EngineChoice()
 
     def set_engine_choice(self, choice: EngineChoice) -> None:
@@ -80,7 +80,7 @@ class Bounded:
         self._set(engine=None if choice == EngineChoice() else choice)
 
     def _set(self, **values: Any) -> None:
-        """Change some of the settings; damaged ones are made anew."""
+        """Change some of the settings; corrupt ones are replaced."""
         settings = StoreSettings()
         with contextlib.suppress(CorruptBlock):
             settings = self.files.read_settings()
@@ -94,7 +94,7 @@ class Bounded:
         refuses one of them (OverBudget, StoreFull and so on), what was created in here is removed again; with ``whole``
         so it is whatever is raised.
         """
-        if self._held is not None:  # part of a larger piece of work
+        if self._held is not None:  # inside another such block
             yield
             return
         created: list[str] = []
@@ -107,7 +107,7 @@ class Bounded:
         except BaseException as error:
             if not whole and not isinstance(error, StoreError):
                 raise
-            with contextlib.suppress(StoreError), self.files.lock.alone():
+            with contextlib.suppress(StoreError), self.files.lock.exclusive():
                 budgets.take_away(self.files, list(reversed(created)), self.pass_over)
             raise
         finally:
@@ -122,14 +122,14 @@ class Bounded:
                 raise OverBudget(n_bytes, budget, kept)
 
     def evict(self, budget_bytes: int | None = None, *, dry_run: bool = False) -> Eviction:
-        """Get within a budget (default: the store's) and say what went, or would with ``dry_run``.
+        """Evict down to a budget in bytes (default: the store's); what went, or would with ``dry_run``.
 
         Raises UsageError without a budget, CorruptBlock, StoreReadError.
         """
         budget = self.budget if budget_bytes is None else budget_bytes
         if budget is None or budget < 0:
             raise UsageError("there is no budget. Pass one, or set one with `agentkv gc --set-budget SIZE`.")
-        with self.files.lock.alone():
+        with self.files.lock.exclusive():
             if dry_run:
                 return budgets.plan(self.files, self._uses, budget, on_error=self.pass_over)
             refused: list[StoreError] = []
@@ -137,7 +137,7 @@ class Bounded:
             of_system = [error for error in refused if isinstance(error, StoreReadError)]
             if of_system and not eviction.victims and not eviction.fits:
                 raise of_system[0]
-            self._tell_refused(refused)
+            self._warn_of_refused(refused)
             return eviction
 
     def _keep_to_budget(self, block_ids: Sequence[str], created: bool) -> None:
@@ -149,7 +149,7 @@ class Bounded:
             budget = self.budget
             if budget is None or budgets.stored_bytes(self.files) <= budget:
                 return
-            with self.files.lock.alone():
+            with self.files.lock.exclusive():
                 refused: list[StoreError] = []
                 if self._held is None:
                     budgets.sweep_unneeded(self.files, refused.append)
@@ -157,16 +157,16 @@ class Bounded:
                 if eviction.fits or not created:
                     if self._held is None:
                         eviction, stuck = self._make_room(budget, block_ids, refused)
-                        self._tell_refused(refused)
+                        self._warn_of_refused(refused)
                     if eviction.fits or not created:
                         return
                 without = self._plan(budget, sorted(stuck))
-        except StoreReadError as error:  # others stay in the store, or it cannot be looked at
+        except StoreReadError as error:  # others hold the lock, or the store cannot be looked at
             self.tell_once(error, "The block is stored, and the store may be over its budget: run `agentkv gc`.")
             return
         raise OverBudget(max(0, eviction.kept - without.kept), budget, without.kept)
 
-    def _tell_refused(self, errors: Iterable[StoreError]) -> None:
+    def _warn_of_refused(self, errors: Iterable[StoreError]) -> None:
         for error in errors:
             if not isinstance(error, StoreReadError):
                 self.pass_over(error)
@@ -174,7 +174,7 @@ class Bounded:
             self.tell_once(error, "It cannot be removed, so others go for the budget in its place; check permissions.")
 
     def _plan(self, budget: int, protected: Sequence[str]) -> Eviction:
-        swept = self._held is None and self.files.lock.is_alone
+        swept = self._held is None and self.files.lock.is_exclusive
         return budgets.plan(self.files, self._uses, budget, protected, swept=swept, on_error=self.pass_over)
 
     def _make_room(self, budget: int, protected: Sequence[str], refused: list[StoreError]) -> tuple[Eviction, set[str]]:

@@ -1,12 +1,12 @@
 """Which blocks go when a store is over its budget: the least recently used first, children before parents.
 
-Knows sizes, uses, pins and parents. A block counts with its manifest and with those segments that no other block
-needs. A block holds its parents' segments too, so its parents could go before it without freeing much; they stay as
-long as it does. But for one kind: a block without a name, behind another, that holds state which no other block holds
-(an older checkpoint of a conversation, on a model with a sliding window or a recurrent state) goes when its turn
-comes, and leaves its ids to those behind it. Never goes: a pinned block, a parent of one, and what a deposit under way
-has just added. With a block go the names that point at it. What cannot be read or removed is told and passed over for
-the next candidate; it counts as kept, as do unfinished files and the quarantine.
+A block counts with its manifest and with those segments that no other block needs. It holds its parents' segments too,
+so that they could go before it without freeing much; they stay as long as it does. One kind is excepted: a block
+without a name that has a parent itself and holds state that no other block holds (an older checkpoint of a
+conversation, on a model with a sliding window or a recurrent state) goes when its turn comes, and leaves its ids to its
+children. A pinned block, a parent of one, and what a deposit under way has just added never go. With a block go the
+names that point at it. What cannot be read or removed is reported and passed over for the next candidate; it counts as
+kept, as do unfinished files and the quarantine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agentkv.store.uses import Use, Uses
 class Victim:
     """A block that goes. ``last``: its last use, or its deposit, in seconds since 1970; ``bytes``: what that frees.
 
-    ``bytes`` is less what its ids take up where they have to stay.
+    Where its ids have to stay, ``bytes`` is less by what they take up.
     """
 
     block_id: str
@@ -63,16 +63,16 @@ class Eviction:
 
 
 OnError = Callable[[StoreError], None]
-"""Is told what cannot be read or removed, and passed over for that."""
+"""Called with the error of what cannot be read or removed, and is passed over."""
 
 
 def stored_bytes(files: StoreFiles) -> int:
     """What a budget bounds: bytes of segments, manifests, ids of evicted parents, unfinished files, the quarantine."""
     folders = (files.manifests.sizes(), files.ancestors.sizes(), files.segments.all())
-    return sum(n_bytes for folder in folders for _, n_bytes in folder) + _aside_bytes(files)
+    return sum(n_bytes for folder in folders for _, n_bytes in folder) + _unfreeable_bytes(files)
 
 
-def _aside_bytes(files: StoreFiles) -> int:
+def _unfreeable_bytes(files: StoreFiles) -> int:
     """Bytes that no eviction frees: unfinished files and the quarantine."""
     return tree_bytes(files.temporaries) + tree_bytes(files.quarantine)
 
@@ -88,30 +88,31 @@ def plan(
 ) -> Eviction:
     """What would go. ``swept``: what no block needs was to be removed before, so that what is left of it counts.
 
-    A block that cannot be read counts and stays. Raises CorruptBlock, StoreReadError where no ``on_error`` is told.
+    A block that cannot be read counts and stays. Raises CorruptBlock, StoreReadError without ``on_error``.
     """
     return _Plan(files, uses, protected, swept, on_error).until(budget)
 
 
 def evict(files: StoreFiles, uses: Uses, eviction: Eviction, on_error: OnError | None = None) -> set[str]:
-    """Carry a plan out; the caller holds the lock alone since it was made. A crash leaves whole blocks only.
+    """Carry out a plan that was made under the same exclusive lock; the ids of blocks that could not be removed.
 
-    Which could not be removed.
+    A crash leaves whole blocks only.
     """
     stuck = take_away(files, [victim.block_id for victim in eviction.victims], on_error)
     uses.forget(victim.block_id for victim in eviction.victims if victim.block_id not in stuck)
     return stuck
 
 
-def sweep_unneeded(files: StoreFiles, on_error: OnError) -> None:
+def sweep_unneeded(files: StoreFiles, on_error: OnError | None) -> None:
     """Remove the segments and ids that no block needs, as far as that is known and they can be removed.
 
-    Where the caller is not alone in the store only their age would tell, and nothing is done.
+    Without the exclusive lock only their age would show that, and nothing is done.
     """
-    if not files.lock.is_alone:
+    if not files.lock.is_exclusive:
         return
     unread: list[StoreError] = []
-    needed = {digest for _, summary in files.summaries(unread.append) for digest in summary.segments}
+    summaries = files.summaries(None if on_error is None else unread.append)
+    needed = {digest for _, summary in summaries for digest in summary.segments}
     if unread:
         return
     with _passed_over(on_error):
@@ -132,26 +133,23 @@ def _passed_over(on_error: OnError | None) -> Iterator[None]:
 
 
 def take_away(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | None = None) -> set[str]:
-    """Remove blocks, in this order, with what no other needs; the caller holds the lock alone.
+    """Remove blocks, in this order, with what no other needs; the caller holds the exclusive lock.
 
-    The ids of those that others stand behind stay. What cannot be removed raises, or is told to ``on_error`` and passed
-    over: the ids of such blocks, which are whole and named as before.
+    The ids of those that have children stay. What cannot be removed raises, or is passed to ``on_error`` and left: the
+    result is the ids of such blocks, which are whole and named as before.
     """
     intent = gc.Intent(files)
-    if files.lock.is_alone:  # else a deposit may be about to use a segment, and only their age protects them
-        with contextlib.suppress(StoreError):  # a full disk must not keep anybody from making room
-            intent.declare({digest for block_id in block_ids for digest in _segments_of(files, block_id)})
     try:
+        # 1. what will be unneeded, for whoever opens the store after a crash
+        if files.lock.is_exclusive:  # else a deposit may be about to use a segment, and only their age protects them
+            with contextlib.suppress(StoreError):  # a full disk must not keep anybody from making room
+                intent.declare({digest for block_id in block_ids for digest in _segments_of(files, block_id)})
+        # 2. manifests with names and marks
         stuck = _remove_all(files, block_ids, on_error)
-        if files.lock.is_alone:
-            if on_error is None:
-                gc.sweep_ancestors(files)
-                needed = files.referenced()
-                for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
-                    files.segments.remove(digest)
-            else:
-                sweep_unneeded(files, on_error)
-                _remove_segments(files, intent.digests, on_error)
+        # 3. segments, and ids of blocks that were only parents of these
+        sweep_unneeded(files, on_error)
+        if on_error is not None and files.lock.is_exclusive:
+            _remove_segments(files, intent.digests, on_error)
     except BaseException:
         with contextlib.suppress(StoreError):  # what is half gone goes now, or the intent stays for the next to come
             gc.remove_unneeded(files, intent.digests)
@@ -162,8 +160,8 @@ def take_away(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | N
 
 
 def _remove_all(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | None) -> set[str]:
-    """Remove manifests with names and marks; which could not be."""
-    parents = _parents(files, on_error)
+    """Remove manifests with names and marks; the ids of blocks that could not be removed."""
+    parents = files.parents(on_error)
     children = Counter(parent for parent in parents.values() if parent)
     stuck = set[str]()
     for block_id in block_ids:
@@ -206,12 +204,6 @@ def _remove_segments(files: StoreFiles, digests: Collection[str], on_error: OnEr
             files.segments.remove(digest)
 
 
-def _parents(files: StoreFiles, on_error: OnError | None = None) -> dict[str, str | None]:
-    """The parent of every block, and of those of which only the ids are left."""
-    found = {item.block_id: item.parent_id for item in files.ancestors.all(on_error)}
-    return found | {block_id: summary.parent_id for block_id, summary in files.summaries(on_error)}
-
-
 def _keep_ids(files: StoreFiles, block_id: str) -> bool:
     """Write down the ids of a block that is about to go; False if there is no room even for that, and it stays."""
     ancestor = files.ancestor_of(block_id)
@@ -229,7 +221,7 @@ def _segments_of(files: StoreFiles, block_id: str) -> Collection[str]:
 
 
 def remove(files: StoreFiles, block_id: str) -> bool:
-    """Take a block's names, marks and manifest away, in this order; False if there was no manifest."""
+    """Remove a block's names, marks and manifest, in this order; False if there was no manifest."""
     for named in files.names.all(on_error=lambda _: None):
         if named.block_id == block_id:
             files.names.remove(name_key(named.kind, named.name, named.fingerprint_id))
@@ -247,7 +239,7 @@ class _Plan:
         self._blocks: dict[str, Summary] = dict(files.summaries(on_error))
         self._sizes = dict(files.segments.all())
         self._ancestors = dict(files.ancestors.sizes())
-        self._parents = _parents(files, on_error)
+        self._parents = files.parents(on_error)
         self._users = Counter(digest for block in self._blocks.values() for digest in block.segments)
         self._names: dict[str, list[str]] = {}
         for named in files.names.all(on_error=lambda _: None):
@@ -259,6 +251,7 @@ class _Plan:
         self._pinned = self._with_parents(files.pins.digests()) | set(protected)
         self._kept = self._with_parents([*protected, *files.pins.digests()]) & self._blocks.keys()
         self._gone: set[str] = set()
+        self._heap: list[tuple[float, str]] = []
         self._children = Counter(parent for parent in self._parents.values() if parent)
         for block_id in list(self._ancestors):
             if block_id in self._blocks:
@@ -268,30 +261,38 @@ class _Plan:
                 self._release(block_id)
 
     def until(self, budget: int) -> Eviction:
+        """What goes until no more than ``budget`` bytes are left, or nothing more may go."""
         # What no block needs does not count unless it could not be removed: it goes before any block does.
-        ids = sum(self._ancestors.values()) + self._others
-        stored = self._bytes_of(self._blocks) + ids
-        kept = self._bytes_of(self._kept) + ids
-        left, victims = stored, list[Victim]()
-        heap = self._candidates()
-        while left > budget and heap:
-            last, block_id = heapq.heappop(heap)
-            if block_id not in self._gone:
-                parent = self._blocks[block_id].parent_id
-                freed = self._take(block_id)
-                left -= freed
-                names = tuple(sorted(self._names.get(block_id, [])))
-                victims.append(Victim(block_id, names, last, self._uses[block_id].hits, freed))
-                if parent in self._blocks and self._may_go(parent):
-                    heapq.heappush(heap, (self._last(parent), parent))
-            if not heap:  # what was shared by two has become the state of one
-                heap = self._candidates()
+        fixed = sum(self._ancestors.values()) + self._others
+        left = stored = self._bytes_of(self._blocks) + fixed
+        kept = self._bytes_of(self._kept) + fixed
+        victims = []
+        while left > budget and (victim := self._take_next()) is not None:
+            left -= victim.bytes
+            victims.append(victim)
         return Eviction(tuple(victims), stored, budget, kept)
+
+    def _take_next(self) -> Victim | None:
+        """Take the least recently used block of those that may go out of the plan; None if none may."""
+        while True:
+            if not self._heap:  # at first, and when a segment that two blocks shared may have become that of one
+                self._heap = self._candidates()
+            if not self._heap:
+                return None
+            last, block_id = heapq.heappop(self._heap)
+            if block_id not in self._gone:
+                break
+        parent = self._blocks[block_id].parent_id
+        freed = self._take(block_id)
+        if parent in self._blocks and self._may_go(parent):
+            heapq.heappush(self._heap, (self._last(parent), parent))
+        names = tuple(sorted(self._names.get(block_id, [])))
+        return Victim(block_id, names, last, self._uses[block_id].hits, freed)
 
     def _bytes_of_others(self, swept: bool) -> int:
         """What stays whatever goes: unfinished files, the quarantine, blocks that cannot be read."""
         unread = {block_id: size for block_id, size in self._files.manifests.sizes() if block_id not in self._blocks}
-        total = _aside_bytes(self._files) + sum(unread.values())
+        total = _unfreeable_bytes(self._files) + sum(unread.values())
         if unread or swept:
             total += sum(size for digest, size in self._sizes.items() if digest not in self._users)
         return total

@@ -1,9 +1,8 @@
-"""The catalogue of blocks: ``BlockStore``, whose manifests are the commit point.
+"""``BlockStore``: blocks, names and marks in a directory. A block's manifest is its commit point.
 
-Knows manifests, names, marks and the order in which things become durable: segments first, then the manifest,
-so that a manifest that can be read is a block that can be restored. Refuses to know what a state means. Does
-not guarantee that a name's block is still there (names are pointers), nor anything about a directory that
-other programs change. One object may be used by many threads; after a fork the child opens its own.
+Segments become durable before the manifest, so that a manifest that can be read is a block that can be restored. A
+name is a pointer; its block may be gone. One object may be used by many threads; after a fork the child opens its own.
+Not guaranteed: anything about a directory that other programs change.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from agentkv.errors import (
     UsageError,
 )
 from agentkv.io import sqlitefiles
-from agentkv.io.shared import Shared
+from agentkv.io.forks import Shared
 from agentkv.notices import warn
 from agentkv.records import Ancestor, Manifest, ModelName, NamedBlock, SegmentRef, SelfTest
 from agentkv.store import budget as budgets
@@ -34,7 +33,6 @@ from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store import repair as repairs
 from agentkv.store.bounded import Bounded, check_budget
-from agentkv.store.cache import StateCache
 from agentkv.store.check import Progress
 from agentkv.store.codec import Bytes
 from agentkv.store.deposit import Deposit, Source, distinct, write_name
@@ -43,16 +41,16 @@ from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
+from agentkv.store.recordfiles import StateCache
 from agentkv.store.repair import Repaired
-from agentkv.store.segments import FileSegmentStore, SegmentStore
+from agentkv.store.segments import FileSegmentStore, SegmentStore, Workers
 from agentkv.store.uses import USES, Uses
-from agentkv.store.workers import Workers
 
 Sink = Callable[[SegmentRef, Bytes], None]
 
 _MIN_PREFIX = 6
-_TOLD = 3
-"""How many of what is passed over alike are told one by one."""
+_MOST_WARNINGS = 3
+"""How many of a kind are warned of one by one."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +83,8 @@ class BlockStore(Shared, Bounded, Marked):
     ``codec`` (``planes``, ``zstd``, ``raw``) and ``level`` (1 to 19) are for new segments. ``verify`` is
     ``once`` (a file's digest is checked once per process and file identity) or ``always``. ``cache_bytes``
     bounds ``cache``, which is the caller's to fill. ``budget_bytes`` bounds what is on disk, instead of the
-    store's own setting; ``evicted`` lists what this object's deposits have made go for it, for the caller to
-    tell and clear. ``segments`` is another home for segment bytes than the directory. ``turn_log``: whether
+    store's own setting; ``evicted`` lists what this object's deposits have evicted for it, for the caller to
+    show and clear. ``segments`` is another home for segment bytes than the directory. ``turn_log``: whether
     turns of this store are logged, without any text (None: unless ``AGENTKV_TURN_LOG`` is 0). What a crash of another
     process has left half-written is removed now, unless somebody else is at work here. Raises StoreUnusable,
     StoreFormatError, UsageError.
@@ -123,7 +121,7 @@ class BlockStore(Shared, Bounded, Marked):
         self.files = StoreFiles(self.root, self.segments, self.limits)
         self._manifests, self._names = self.files.manifests, self.files.names
         self._uses = Uses(self.root / USES)
-        self._refused, self._told, self._is_blind = {}, dict[str, str](), False
+        self._refused, self._warned, self._is_blind = {}, dict[str, str](), False
         self._bind(budget_bytes)
         self._workers = Workers()
         gc.recover(self.files)
@@ -146,7 +144,7 @@ class BlockStore(Shared, Bounded, Marked):
 
     def has(self, block_id: str) -> bool:
         """Whether a valid manifest is there; a corrupt one counts as none, so that a deposit replaces it."""
-        return self._sound(block_id) is not None
+        return self._valid(block_id) is not None
 
     def exists(self, block_id: str) -> bool:
         """Whether there is a manifest whose seal holds: much quicker than reading it. Raises CorruptBlock."""
@@ -163,10 +161,10 @@ class BlockStore(Shared, Bounded, Marked):
     ) -> bool:
         """Commit a block; False if it was there already.
 
-        ``ancestors``: the ids of parents that are not stored themselves; kept as long as a block stands behind them.
+        ``ancestors``: the ids of parents that are not stored themselves; kept as long as a block is chained to them.
 
         ``segments`` gives the raw bytes by SHA-256, or is called with a reference (in worker threads); it is
-        asked only for what is missing or damaged, so a repeated deposit mends a block. A sound block that is
+        asked only for what is missing or corrupt, so a repeated deposit mends a block. A valid block that is
         there under another manifest (other state bytes) stays, unless ``replace``. On return the block would
         outlive a power failure; if it raises, what it wrote and nothing else uses is removed again. Over the
         budget the least recently used blocks go, if that makes room. Raises UsageError, StoreFull,
@@ -185,7 +183,7 @@ class BlockStore(Shared, Bounded, Marked):
             self._keep_to_budget(self._held or [manifest.block_id], created and is_new)
         except OverBudget:
             if self._held is None:
-                with self.files.lock.alone():
+                with self.files.lock.exclusive():
                     budgets.take_away(self.files, [manifest.block_id], self.pass_over)
             raise
         return created
@@ -216,16 +214,6 @@ class BlockStore(Shared, Bounded, Marked):
         with self.files.lock.shared():
             self._workers.each(one, manifest.segments)
 
-    def read_into(self, manifest: Manifest, buffer: Callable[[SegmentRef], Bytes], *, deep: bool = False) -> None:
-        """Like :meth:`read`, into contiguous uint8 arrays of shape (n_bytes,) that ``buffer(ref)`` gives."""
-
-        def one(ref: SegmentRef) -> None:
-            if not self.segments.get_into(ref, buffer(ref), deep=deep):
-                raise self._missing(manifest, ref)
-
-        with self.files.lock.shared():
-            self._workers.each(one, manifest.segments)
-
     def verify(self, block_id: str, *, deep: bool = True) -> Manifest:
         """Check a block wholly: manifest, and each segment's file, decoding and raw digest; its manifest.
 
@@ -250,7 +238,7 @@ class BlockStore(Shared, Bounded, Marked):
 
     def sizes(self, manifest: Manifest) -> Sizes:
         """Raw and stored bytes of a block. Raises MissingSegment."""
-        parent = self._sound(manifest.parent_id) if manifest.parent_id else None
+        parent = self._valid(manifest.parent_id) if manifest.parent_id else None
         inherited = {ref.sha256 for ref in parent.segments} if parent else set()
         totals = {True: [0, 0], False: [0, 0]}
         for ref in manifest.segments:
@@ -276,17 +264,17 @@ class BlockStore(Shared, Bounded, Marked):
     def tell_once(self, error: StoreError, remedy: str = "`agentkv check` lists it.") -> None:
         """Warn, once for this object and place, of something that is passed over; of many alike, of the first few."""
         place = str(getattr(error, "path", None) or error.message)
-        if place in self._told:
+        if place in self._warned:
             return
-        before = sum(known == remedy for known in self._told.values())
-        self._told[place] = remedy
-        if before < _TOLD:
+        before = sum(known == remedy for known in self._warned.values())
+        self._warned[place] = remedy
+        if before < _MOST_WARNINGS:
             warn(f"passed over: {error.message} {remedy}")
-        elif before == _TOLD:
-            warn(f"passed over: more than {_TOLD} of these, of which no more are told one by one. {remedy}")
+        elif before == _MOST_WARNINGS:
+            warn(f"passed over: more than {_MOST_WARNINGS} of these; no more are listed one by one. {remedy}")
 
     def pass_over(self, error: StoreError) -> None:
-        """Tell once of a record that cannot be read and is left out."""
+        """Warn once of a record that cannot be read and is left out."""
         self._is_blind |= isinstance(error, StoreReadError)
         self.tell_once(error)
 
@@ -312,11 +300,11 @@ class BlockStore(Shared, Bounded, Marked):
     def take_away(self, block_ids: Sequence[str]) -> None:
         """Remove blocks and every segment that no other needs. Waits for readers.
 
-        The ids of those that other blocks stand behind stay, so that these can still be used.
+        The ids of those that have children stay, so that the children can still be used.
         """
         for block_id in block_ids:
             require_digest(block_id)
-        with self.files.lock.alone():
+        with self.files.lock.exclusive():
             budgets.take_away(self.files, block_ids)
         self._uses.forget(block_ids)
         for block_id in block_ids:
@@ -328,7 +316,7 @@ class BlockStore(Shared, Bounded, Marked):
         Its children stay and cannot be used any more: remove them too. Segments go with :meth:`collect`.
         """
         require_digest(block_id)
-        with self.files.lock.alone():
+        with self.files.lock.exclusive():
             removed = budgets.remove(self.files, block_id)
         self._uses.forget([block_id])
         self.cache.drop(block_id)
@@ -353,7 +341,7 @@ class BlockStore(Shared, Bounded, Marked):
         return checks.check(self.files, deep=deep, progress=progress)
 
     def repair(self, report: Report) -> Repaired:
-        """Move what is damaged, and what needs it, to the quarantine. Raises StoreReadError, StoreFull."""
+        """Move what is corrupt, and what needs it, to the quarantine. Raises StoreReadError, StoreFull."""
         done = repairs.repair(self.files, report)
         for block in done.blocks:
             self.cache.drop(block.block_id)
@@ -364,9 +352,9 @@ class BlockStore(Shared, Bounded, Marked):
     # --- what a configuration was seen to do ---
 
     def selftest(self, fingerprint_id: str) -> SelfTest | None:
-        """The recorded self-test of a configuration; a damaged record counts as none."""
+        """The recorded self-test of a configuration; a corrupt record counts as none."""
         require_digest(fingerprint_id)
-        return self.files.selftests.sound(fingerprint_id)
+        return self.files.selftests.valid(fingerprint_id)
 
     def set_selftest(self, test: SelfTest) -> None:
         """Record that a configuration passed. Raises StoreFull, StoreReadError."""
@@ -376,7 +364,7 @@ class BlockStore(Shared, Bounded, Marked):
 
     def model_name(self, model_sha256: str) -> str | None:
         """What the model of that digest was called when something was deposited for it; None if that is not known."""
-        found = self.files.models.sound(model_sha256) if formats.is_digest(model_sha256) else None
+        found = self.files.models.valid(model_sha256) if formats.is_digest(model_sha256) else None
         return None if found is None else found.name
 
     def set_model_name(self, model_sha256: str, name: str) -> None:
@@ -424,8 +412,8 @@ class BlockStore(Shared, Bounded, Marked):
     ) -> list[NamedBlock]:
         """All names of a kind and a fingerprint (None: of any), sorted by kind, name, fingerprint.
 
-        A damaged file is left out, since one bad name need not hide the others: it is told to ``on_error``, else once
-        as a warning. Raises StoreReadError if the folder of names cannot be looked at.
+        A corrupt file is left out, since one bad name need not hide the others: its error is passed to ``on_error``,
+        else it is a warning. Raises StoreReadError if the folder of names cannot be looked at.
         """
         found = [
             named
@@ -458,9 +446,9 @@ class BlockStore(Shared, Bounded, Marked):
             raise UsageError(f"manifest {manifest.block_id[:12]} refused: {reason}")
         return data
 
-    def _sound(self, block_id: str) -> Manifest | None:
+    def _valid(self, block_id: str) -> Manifest | None:
         require_digest(block_id)
-        return self._manifests.sound(block_id)
+        return self._manifests.valid(block_id)
 
     def _parent_fault(self, manifest: Manifest) -> str | None:
         parent = None

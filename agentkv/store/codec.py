@@ -1,11 +1,9 @@
 """Raw bytes to stored payload and back: as they are, zstd, byte planes + zstd, or nothing where all are zero.
 
-Knows nothing of files or hashes. Byte planes put all first bytes of the elements together, then all second
-ones, the highest first: the sign and exponent bytes of floats compress, the mantissa bytes do not, and apart
-zstd sees it. A payload is decoded only if it is exactly one complete zstd frame that says how long its
-content is: one-shot decoders return the first of two frames, streaming ones the first half of half a frame,
-and neither calls it an error. Does not guarantee that the bytes are the right ones; that is the digests'
-work.
+Byte planes put all highest bytes of the elements together, then all next ones: the sign and exponent bytes of floats
+compress, the mantissa bytes do not, and zstd does better on each apart. A payload is decoded only if it is exactly one
+complete zstd frame that states the length of its content: one-shot decoders return the first of two frames, streaming
+ones the first half of half a frame, and neither calls it an error.
 """
 
 from __future__ import annotations
@@ -57,9 +55,9 @@ scratch = Scratch()
 
 
 def encode(raw: Bytes, element_bytes: int, codec: Codec, level: int) -> tuple[Codec, bytes | memoryview]:
-    """The codec really used and the payload; ``RAW`` where the asked one does not make it smaller.
+    """The codec really used and the payload; ``RAW`` where the requested one does not make it smaller.
 
-    Zeros alone, such as the rows that a sliding window masks, are no payload at all, whatever is asked for.
+    Nothing but zeros, such as the rows that a sliding window masks, has an empty payload, whatever is asked for.
     """
     if raw.size and not raw.any():
         return Codec.ZEROS, b""

@@ -1,8 +1,7 @@
 """The steps of a deposit, in the order that makes a readable manifest mean a whole block.
 
-Knows when things are written; not how they are encoded. FORMAT.md says what a crash after each step leaves.
-Does not guarantee that a failed deposit leaves nothing: where it may not delete, it leaves segments that the next
-open or a later collection removes, but never a manifest without its segments.
+FORMAT.md says what a crash after each step leaves. A failed deposit never leaves a manifest without its segments; where
+it may not delete, it leaves segments that the next open or a later collection removes.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef
 from agentkv.store import format as formats
 from agentkv.store import gc
 from agentkv.store.files import StoreFiles
-from agentkv.store.segments import Data
-from agentkv.store.workers import Workers
+from agentkv.store.segments import Data, Workers
 
 Source = Mapping[str, Data] | Callable[[SegmentRef], Data]
 
@@ -50,22 +48,22 @@ class Deposit:
                 self._intent.forget()
                 return done
         except BaseException:
-            with contextlib.suppress(StoreError):  # the first error is the one to tell
+            with contextlib.suppress(StoreError):  # the first error is the one to raise
                 self._intent.roll_back()
             raise
 
     def _commit(self, manifest: Manifest, data: bytes, source: Source, replace: bool) -> bool:
         manifests, block_id = self._files.manifests, manifest.block_id
-        existing = manifests.sound(block_id)
+        existing = manifests.valid(block_id)
         same = existing == manifest
         if existing is not None and not same and not replace and self._whole(existing):
             manifests.sync(block_id)
             return False
         # 1. what is about to be written, for whoever opens the store after a crash
         refs = distinct(manifest)
-        missing = [ref for ref in refs if not self._is_sound(ref)]
+        missing = [ref for ref in refs if not self._is_valid(ref)]
         self._intent.declare(ref.sha256 for ref in missing)
-        # 2. every segment that is not there and sound: temporary file, fsync, rename
+        # 2. every segment that is not there and valid: temporary file, fsync, rename
         self._workers.each(lambda ref: self._place(ref, source), missing)
         # 3. the directories that hold them
         self._files.segments.flush(ref.sha256 for ref in refs)
@@ -77,16 +75,16 @@ class Deposit:
         return not same
 
     def _place_ids(self, ancestors: Sequence[Ancestor]) -> None:
-        """The ids of parents that are not there, before what stands behind them; a crash leaves ids of nobody."""
+        """The ids of parents that are not stored, before their children; a crash leaves ids that no block needs."""
         for ancestor in ancestors:
             block_id = ancestor.block_id
-            if self._files.manifests.sound(block_id) is None and self._files.ancestors.sound(block_id) is None:
+            if self._files.manifests.valid(block_id) is None and self._files.ancestors.valid(block_id) is None:
                 self._files.ancestors.write(block_id, formats.encode_ancestor(ancestor))
 
     def _whole(self, manifest: Manifest) -> bool:
-        return all(self._is_sound(ref) for ref in distinct(manifest))
+        return all(self._is_valid(ref) for ref in distinct(manifest))
 
-    def _is_sound(self, ref: SegmentRef) -> bool:
+    def _is_valid(self, ref: SegmentRef) -> bool:
         with contextlib.suppress(CorruptBlock):
             return self._files.segments.check(ref)
         return False

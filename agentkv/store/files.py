@@ -1,13 +1,14 @@
 """Where everything in a store is: its folders of records, its segments, its lock.
 
-Knows paths and decoders; refuses to know in which order things are written (``deposit.py``) or go (``gc.py``).
+In which order things are written says ``deposit.py``, in which they go ``gc.py`` and ``budget.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentkv.errors import CorruptBlock, StoreError, UsageError
 from agentkv.io import fsio
@@ -29,11 +30,16 @@ from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import SegmentStore
 
 R = TypeVar("R")
+M = TypeVar("M", Pin, Import, Refused)
 
 TEMPORARIES, QUARANTINE = "tmp", "quarantine"
 DECISIONS, ROUTER, TURNS = "decisions", "router", "turns"
 """The router's log, what it has learned, the log of turns; nothing of the store reads them."""
 SETTINGS = "agentkv-settings.json"
+
+
+def _decode_mark(kind: type[M], data: bytes, name: str) -> M:
+    return formats.decode_mark(kind, data, name)
 
 
 class StoreFiles:
@@ -44,43 +50,32 @@ class StoreFiles:
         self.temporaries, self.quarantine = root / TEMPORARIES, root / QUARANTINE
         self.lock = StoreLock(root)
 
-        def folder(name: str, what: str, decode: Callable[[bytes, str], R], limit: int, **how: bool) -> RecordFiles[R]:
-            suffix = ".txt" if name == "texts" else ".json"
-            sharded = how.get("sharded", True)
-            return RecordFiles(
-                root, name, what, decode, limit, sharded=sharded, temporaries=self.temporaries, suffix=suffix
-            )
+        def folder(
+            name: str, what: str, decode: Callable[[bytes, str], R], limit: int, *, sharded: bool = True, **how: Any
+        ) -> RecordFiles[R]:
+            how = {"temporaries": self.temporaries} | how
+            return RecordFiles(root, name, what, decode, limit, sharded=sharded, **how)
+
+        def mark(kind: type[M], name: str, what: str, *, sharded: bool = False) -> RecordFiles[M]:
+            decode = functools.partial(_decode_mark, kind)
+            return folder(name, what, decode, limits.name_bytes, sharded=sharded)
 
         manifest_bytes, name_bytes = limits.manifest_bytes, limits.name_bytes
         self.manifests: RecordFiles[Manifest] = folder(
             "manifests", "manifest", lambda data, name: formats.decode_manifest(data, name, limits), manifest_bytes
         )
-        self._summaries: RecordFiles[Summary] = RecordFiles(
-            root,
-            "manifests",
-            "manifest",
-            lambda data, _: formats.summarise(data),
-            manifest_bytes,
-            sharded=True,
-            ram_factor=1,  # the tokens, most of a manifest, are not kept
-        )
+        self._summaries: RecordFiles[Summary] = folder(
+            "manifests", "manifest", lambda data, _: formats.summarise(data), manifest_bytes, ram_factor=1
+        )  # a factor of 1: the tokens, most of a manifest, are not kept
         self.names: RecordFiles[NamedBlock] = folder(
             "names", "name", lambda data, name: formats.decode_name(data, name, limits), name_bytes, sharded=False
         )
-        self.texts: RecordFiles[str] = folder("texts", "text", formats.decode_text, limits.text_bytes + 1024)
-        self.pins: RecordFiles[Pin] = folder(
-            "pins", "pin", lambda data, name: formats.decode_mark(Pin, data, name), name_bytes, sharded=False
+        self.texts: RecordFiles[str] = folder(
+            "texts", "text", formats.decode_text, limits.text_bytes + 1024, suffix=".txt"
         )
-        self.imports: RecordFiles[Import] = folder(
-            "imports", "import", lambda data, name: formats.decode_mark(Import, data, name), name_bytes
-        )
-        self.refused: RecordFiles[Refused] = folder(
-            "refused",
-            "refusal",
-            lambda data, name: formats.decode_mark(Refused, data, name),
-            name_bytes,
-            sharded=False,
-        )
+        self.pins = mark(Pin, "pins", "pin")
+        self.imports = mark(Import, "imports", "import", sharded=True)
+        self.refused = mark(Refused, "refused", "refusal")
         self.ancestors: RecordFiles[Ancestor] = folder(
             "ancestors", "ancestor", lambda data, name: formats.decode_ancestor(data, name, limits), manifest_bytes
         )
@@ -91,12 +86,18 @@ class StoreFiles:
             "models", "model name", formats.decode_model, name_bytes, sharded=False
         )
 
+    @property
+    def folders(self) -> tuple[RecordFiles[Any], ...]:
+        """All folders of records."""
+        blocks = (self.manifests, self.ancestors, self.pins, self.imports, self.refused)
+        return (*blocks, self.names, self.texts, self.selftests, self.models)
+
     def summary(self, block_id: str) -> Summary | None:
         """What counting needs of a block, much quicker than its manifest; None if there is none."""
         return self._summaries.read(block_id)
 
     def summaries(self, on_error: Callable[[StoreError], None] | None = None) -> Iterator[tuple[str, Summary]]:
-        """Every block's id and summary, by id. One that cannot be read raises, or is told to ``on_error``."""
+        """Every block's id and summary, by id. One that cannot be read raises, or is passed to ``on_error``."""
         for block_id in self.manifests.digests():
             try:
                 summary = self.summary(block_id)
@@ -120,6 +121,14 @@ class StoreFiles:
             tokens=manifest.tokens,
             n_tokens=manifest.n_tokens,
         )
+
+    def parents(self, on_error: Callable[[StoreError], None] | None = None) -> dict[str, str | None]:
+        """The parent of every block, and of every evicted one whose ids are left; None where it has none.
+
+        What cannot be read raises CorruptBlock or StoreReadError, or is passed to ``on_error`` and left out.
+        """
+        ids = {item.block_id: item.parent_id for item in self.ancestors.all(on_error)}
+        return ids | {block_id: summary.parent_id for block_id, summary in self.summaries(on_error)}
 
     def referenced(self) -> set[str]:
         """Digests of every segment that a committed block names. Raises CorruptBlock, StoreReadError."""
@@ -156,5 +165,32 @@ class StoreFiles:
             raise UsageError(str(error)) from error
 
     def holds_text(self, digest: str) -> bool:
-        """Whether the text is there and sound."""
-        return self.texts.sound(digest) is not None
+        """Whether the text is there and valid."""
+        return self.texts.valid(digest) is not None
+
+
+def children_of(parents: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Of each block its children; ``parents``: of each block its parent, or None."""
+    children: dict[str, list[str]] = {}
+    for block_id, parent_id in parents.items():
+        if parent_id is not None:
+            children.setdefault(parent_id, []).append(block_id)
+    return children
+
+
+def with_descendants(children: Mapping[str, Sequence[str]], block_ids: Iterable[str]) -> list[str]:
+    """These blocks and all that are chained to them, children before their parents.
+
+    Removed in this order, a removal that is cut short leaves no child without its parent.
+
+    >>> with_descendants(children_of({"a": None, "b": "a", "c": "b", "d": None}), ["a"])
+    ['c', 'b', 'a']
+    """
+    found: dict[str, None] = {}
+    pending = list(block_ids)
+    while pending:
+        block_id = pending.pop()
+        found.pop(block_id, None)  # again, after the parent by which it was reached now
+        found[block_id] = None
+        pending += children.get(block_id, ())
+    return list(reversed(found))

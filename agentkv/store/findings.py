@@ -1,7 +1,6 @@
-"""What can be wrong with a file of a store, and how to tell: for ``check.py``, which looks at all, and ``repair.py``.
+"""What can be wrong with a file of a store, for ``check.py`` and ``repair.py``.
 
-Knows how a record and a segment are read and what each error says of them. A read that the system refuses says
-nothing about the bytes: *unreadable*, never *corrupt*.
+A read that the system refuses says nothing about the bytes: *unreadable*, never *corrupt*.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Finding:
 
     @property
     def damage(self) -> bool:
-        """Whether something that was stored cannot be used; else it only lies about."""
+        """Whether something that was stored cannot be used; else it only takes up space."""
         return self.kind in DAMAGE
 
     def __str__(self) -> str:
@@ -96,7 +95,7 @@ class Fault:
 
 
 def record_fault(folder: RecordFiles[Any], digest: str) -> Fault | None:
-    """What is wrong with a record's file, read anew; None if it is sound or not there."""
+    """What is wrong with a record's file as it is now; None if it is valid or not there."""
     try:
         folder.load(digest)
     except StoreError as error:
@@ -105,7 +104,7 @@ def record_fault(folder: RecordFiles[Any], digest: str) -> Fault | None:
 
 
 def segment_fault(segments: SegmentStore, ref: SegmentRef, *, deep: bool) -> Fault | None:
-    """What is wrong with a segment that a block needs; None if it is sound."""
+    """What is wrong with a segment that a block needs; None if it is valid."""
     path = Path(segments.where(ref.sha256))
     try:
         if segments.check(ref, deep=deep):
@@ -127,7 +126,7 @@ def is_absent(files: StoreFiles, block_id: str) -> bool:
 
 
 def lacks_ids(files: StoreFiles, block_id: str) -> bool:
-    """Whether nothing at all is left of a block, neither its manifest nor its ids; a damaged file is not nothing."""
+    """Whether nothing at all is left of a block, neither its manifest nor its ids; a corrupt file is not nothing."""
     try:
         return is_absent(files, block_id) and files.ancestors.stored_bytes(block_id) is None
     except StoreReadError:
@@ -177,7 +176,7 @@ def tree_bytes(path: Path) -> int:
 
 
 def other_kind_at(path: Path) -> str | None:
-    """What is at ``path`` if it is no regular file; None if it is one, or cannot be told."""
+    """What is at ``path`` if it is not a regular file; None if it is one, or cannot be looked at."""
     try:
         return other_kind(os.lstat(path).st_mode)
     except OSError:
@@ -185,7 +184,7 @@ def other_kind_at(path: Path) -> str | None:
 
 
 def other_kind(mode: int) -> str | None:
-    """What a file of that mode is, if it is no regular one."""
+    """What a file of that mode is; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
     names = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}

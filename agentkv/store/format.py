@@ -1,7 +1,7 @@
 """Bytes on disk to records and back, and the one validator: the same checks before a write and after a read.
 
-Knows no files: it is given bytes and says what they are or why they are refused. FORMAT.md is its prose; a
-test compares the two. Does not guarantee that a state belongs to its tokens: only recomputing it shows that.
+It opens no file: it is given bytes and says what they are or why they are refused. FORMAT.md is its prose; a test
+compares the two. That a state belongs to its tokens only recomputing it can show.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Caps that are checked before anything is allocated; a store's own may be lower or higher."""
+    """Caps that are checked before anything is allocated, in tokens, segments and bytes."""
 
     tokens: int = 2**22
     segments: int = 65_536
@@ -219,7 +219,7 @@ def encode_text(text: str, limits: Limits) -> tuple[str, bytes]:
     try:
         body = text.encode()
     except UnicodeEncodeError as error:
-        raise Malformed(f"the text is no valid Unicode: {error}") from error
+        raise Malformed(f"the text is not valid Unicode: {error}") from error
     if len(body) > limits.text_bytes:
         raise Malformed(f"a text of {len(body):,} bytes, more than the limit of {limits.text_bytes:,}")
     return sha256(body), seal(TEXT_MAGIC, body)
@@ -339,9 +339,9 @@ def decode_intent(data: bytes) -> list[str]:
     try:
         digests = orjson.loads(unseal(INTENT_MAGIC, data))
     except orjson.JSONDecodeError as error:
-        raise Malformed("an intent that is no JSON") from error
+        raise Malformed("an intent that is not JSON") from error
     if not isinstance(digests, list) or not all(isinstance(item, str) and is_digest(item) for item in digests):
-        raise Malformed("an intent that is no list of digests")
+        raise Malformed("an intent that is not a list of digests")
     return digests
 
 
@@ -405,9 +405,7 @@ def _check_size(data: bytes, limit: int) -> None:
 def encode_record(magic: str, record: Record) -> bytes:
     """A sealed file of canonical JSON. Raises Malformed for what JSON cannot hold."""
     try:
-        fields = type(record).model_fields
-        young = {name for name in record.added if getattr(record, name) == fields[name].default}
-        return seal(magic, canonical_json(record.model_dump(mode="json", exclude=young)))
+        return seal(magic, canonical_json(record.on_disk()))
     except (TypeError, ValueError) as error:  # integers over 64 bits, lone surrogates
         raise Malformed(f"cannot be written as JSON: {error}") from error
 
@@ -468,7 +466,7 @@ def _check_tiling(manifest: Manifest) -> None:
     for section, refs in groups:
         fixed = manifest.layout.sections[section].fixed_bytes
         if fixed and (len(refs) != 1 or refs[0].n_bytes != fixed):
-            raise Malformed(f"section {section} is one piece of {fixed:,} bytes, the segments are others")
+            raise Malformed(f"section {section} is one segment of {fixed:,} bytes, which the manifest does not have")
         _check_run(section, refs, manifest.n_tokens)
 
 

@@ -1,6 +1,6 @@
 """What no committed block needs: segments of failed or removed deposits, temporary files of crashed ones.
 
-Deletes under the store's lock, alone: a deposit holds it shared from its first segment to its manifest, so a segment
+Deletes under the exclusive lock: a deposit holds it shared from its first segment to its manifest, so a segment
 that a deposit is about to reference is never taken from under it. Deletes no segment while a manifest cannot be
 read: what that one needs is not known. Where the system has no such locks only age protects.
 """
@@ -59,20 +59,20 @@ class Intent:
             fsio.write_briefly(self._path, formats.encode_intent(self.digests))
 
     def forget(self) -> None:
-        """It is done, or undone."""
+        """Remove it: the work is done, or undone."""
         if self._path is not None:
             fsio.remove_file(self._path)
             self._path = None
 
     def roll_back(self) -> None:
-        """Remove what came and nothing needs; if others are in the store all the time, the intent stays for later.
+        """Remove what came and nothing needs; if others hold the lock all the time, the intent stays for later.
 
         Goes by what was declared, not by what is known to be written: a Ctrl-C may come between the two.
         """
-        if self._files.lock.is_held:  # in the middle of a larger piece of work of this thread
+        if self._files.lock.is_held:  # in the middle of more work of this thread
             return
         if any(self._files.segments.has(digest) or self._files.texts.path(digest).exists() for digest in self.digests):
-            with self._files.lock.exclusive(_ROLL_BACK_WAIT_S) as alone:
+            with self._files.lock.try_exclusive(_ROLL_BACK_WAIT_S) as alone:
                 if not alone:
                     return
                 remove_unneeded(self._files, self.digests)
@@ -80,12 +80,12 @@ class Intent:
 
 
 def remove_unneeded(files: StoreFiles, digests: Collection[str]) -> None:
-    """Remove those of these segments and texts that no block and no name needs; the caller is alone in the store."""
+    """Remove those of these segments and texts that no block and no name needs; the caller holds the exclusive lock."""
     for digest in set(digests) - files.referenced():
         files.segments.remove(digest)
-    wanted = _wanted_texts(files)
+    needed = _needed_texts(files)
     for digest in digests:
-        if wanted is not None and digest not in wanted:
+        if needed is not None and digest not in needed:
             files.texts.remove(digest)
 
 
@@ -105,7 +105,7 @@ def needless_ancestors(files: StoreFiles) -> set[str]:
 
 
 def sweep_ancestors(files: StoreFiles, min_age_s: float = 0.0, *, dry_run: bool = False) -> tuple[int, int]:
-    """Remove the ids that no block needs; how many, and their bytes. The caller holds the lock alone."""
+    """Remove the ids that no block needs; how many, and their bytes. The caller holds the exclusive lock."""
     count = freed = 0
     for block_id in needless_ancestors(files):
         if time.time() - files.ancestors.written_at(block_id) < min_age_s:
@@ -126,14 +126,14 @@ def recover(files: StoreFiles) -> None:
     with contextlib.suppress(StoreError):
         if not any(_temporaries(files)):
             return
-        with files.lock.exclusive(wait_s=0) as alone:
+        with files.lock.try_exclusive(wait_s=0) as alone:
             if alone:  # else somebody is depositing, and what is there may be theirs
                 _clear_temporaries(files)
 
 
 def collect(files: StoreFiles, min_age_s: float | None, *, dry_run: bool = False) -> Collected:
     """Remove what no block or name needs. ``min_age_s``: None for no age under the lock, an hour without locks."""
-    with files.lock.alone() as alone:
+    with files.lock.exclusive() as alone:
         age = min_age_s if min_age_s is not None else 0.0 if alone else UNLOCKED_AGE_S
         segments, freed = files.segments.sweep(files.referenced(), age, dry_run=dry_run)
         texts, text_bytes = _sweep_texts(files, age, dry_run)
@@ -172,20 +172,20 @@ def _intended(path: Path) -> list[str]:
         return []
 
 
-def _wanted_texts(files: StoreFiles) -> set[str | None] | None:
-    """The texts that names need; None if a name is damaged: which text it needs is not known."""
-    damaged: list[StoreError] = []
-    wanted = {named.source_sha256 for named in files.names.all(damaged.append)}
-    return None if damaged else wanted
+def _needed_texts(files: StoreFiles) -> set[str | None] | None:
+    """The texts that names need; None if a name is corrupt: which text it needs is not known."""
+    corrupt: list[StoreError] = []
+    needed = {named.source_sha256 for named in files.names.all(corrupt.append)}
+    return None if corrupt else needed
 
 
 def _sweep_texts(files: StoreFiles, min_age_s: float, dry_run: bool) -> tuple[int, int]:
-    wanted = _wanted_texts(files)
-    if wanted is None:
+    needed = _needed_texts(files)
+    if needed is None:
         return 0, 0
     count = freed = 0
     for digest in files.texts.digests():
-        if digest in wanted or time.time() - files.texts.written_at(digest) < min_age_s:
+        if digest in needed or time.time() - files.texts.written_at(digest) < min_age_s:
             continue
         size = files.texts.stored_bytes(digest) or 0
         if dry_run or files.texts.remove(digest):

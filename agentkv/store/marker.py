@@ -1,8 +1,7 @@
 """What makes a directory a store: the file ``agentkv-store.json``.
 
-Knows of records only how each kind begins, by which a store is known whose marker is damaged. Creates a store only in a
-new or empty directory, so that a mistyped path never fills somebody's folder, and writes nothing into one that exists:
-a read-only store opens.
+A store whose marker is corrupt is known by how its records begin. A store is created only in a new or empty directory,
+so that a mistyped path never fills somebody's folder, and opening one writes nothing: a read-only store opens.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ def require_marker(root: Path) -> None:
 
 
 def marker_fault(root: Path) -> str | None:
-    """Why the marker is not what it should be although this is a store; None if it is, or if this is no store.
+    """Why the marker is not what it should be although this is a store; None if it is, or if this is not a store.
 
-    A damaged or missing one says nothing of the format, but the records that stand around it do. Raises
+    A corrupt or missing one says nothing of the format, but the records around it do. Raises
     StoreReadError, StoreFormatError.
     """
     data = fsio.read_regular(root / MARKER, _MARKER_LIMIT)
@@ -81,7 +80,7 @@ def marker_fault(root: Path) -> str | None:
             return None
         if found is not None:
             raise StoreFormatError(root / MARKER, found, KNOWN_FORMATS)
-    if not _stands_around(root):
+    if not _has_records(root):
         return None
     return "it is not there" if data is None else "it is not the bytes that mark a store"
 
@@ -121,7 +120,7 @@ def _has_marker(root: Path) -> bool:
     return True
 
 
-def _stands_around(root: Path) -> bool:
+def _has_records(root: Path) -> bool:
     """Whether there are records of the store format that this version writes."""
     for folder, begin in _BEGINNINGS.items():
         files = itertools.chain(root.glob(f"{folder}/??/*"), root.glob(f"{folder}/*"))

@@ -1,7 +1,7 @@
-"""What is noted of a block beside its manifest: pinned, imported from a pack, refused when it was to be restored.
+"""The part of ``BlockStore`` that keeps marks of blocks: pinned, imported from a pack, refused when restored.
 
-``BlockStore`` is this, the budget and the blocks. A mark is a small sealed file of its own, called by the block's id:
-one that is damaged says the safe thing (pinned, of unknown origin) or counts as none where it is written anew.
+A mark is a small sealed file of its own, called by the block's id. A corrupt one counts as the safe case (pinned,
+untrusted), or as none where it is written again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REASON = 4096
 def require_digest(block_id: str) -> None:
     """Raise UsageError unless it has the form of a block id."""
     if not formats.is_digest(block_id):
-        raise UsageError(f"{block_id!r} is no block id (64 hex digits); resolve() takes shorter ones")
+        raise UsageError(f"{block_id!r} is not a block id (64 hex digits); resolve() takes shorter ones")
 
 
 class Marked:
@@ -33,13 +33,13 @@ class Marked:
         """Keep a block, and its parents, from eviction; False if it was pinned. Raises UnknownBlock."""
         with self.files.lock.shared():
             self._require_there(block_id)
-            if self.files.pins.sound(block_id) is not None:
+            if self.files.pins.valid(block_id) is not None:
                 return False
             self.files.pins.write(block_id, formats.encode_mark(Pin(block_id=block_id)))
             return True
 
     def unpin(self, block_id: str) -> bool:
-        """Let eviction have it again; False if it was not pinned."""
+        """Allow eviction again; False if it was not pinned."""
         require_digest(block_id)
         return self.files.pins.remove(block_id)
 
@@ -69,7 +69,7 @@ class Marked:
     def refuse(self, manifest: Manifest, reason: str) -> None:
         """Note that this state could not be restored, so that it is not tried again and a deposit replaces it.
 
-        Where the store cannot be written it is noted in this object alone.
+        Where the store cannot be written, only this object remembers it.
         """
         self._refused[manifest.block_id] = manifest.state_sha256
         record = Refused(block_id=manifest.block_id, state_sha256=manifest.state_sha256, reason=reason[:_REASON])
@@ -93,7 +93,7 @@ class Marked:
             raise CorruptBlock(f"block {manifest.block_id[:12]}", self.files.manifests.path(manifest.block_id), reason)
 
     def forget_refusal(self, block_id: str) -> None:
-        """The block was read anew. Raises StoreReadError."""
+        """The block was computed again. Raises StoreReadError."""
         self._refused.pop(block_id, None)
         self.files.refused.remove(block_id)
 

@@ -1,37 +1,36 @@
-"""A folder of small sealed files, one a record, each called by a digest.
+"""A folder of small sealed files, one a record, each called by a digest; and the cache of parsed records in RAM.
 
-Knows neither what the records are nor when they may be written: it is given their decoder, and the bytes to
-write. A file that reads is whole and valid; anything else is a typed error. Does not guarantee that a record
-stays after it was read.
+A file that reads is whole and valid; anything else is a typed error. When something may be written is its caller's
+matter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from agentkv.errors import CorruptBlock, StoreError
 from agentkv.io import fsio
-from agentkv.store.cache import StateCache
+from agentkv.io.forks import OwnedLock
 from agentkv.store.format import Malformed, is_digest
 
 R = TypeVar("R")
 
 _CACHE_BYTES = 64 << 20
-# A parsed record takes about this many times its file's size in RAM (a token id: 2 to 7 bytes on disk, 36
-# here).
 _RAM_FACTOR = 8
+"""How many times its file's size a parsed record takes in RAM (a token id: 2 to 7 bytes on disk, 36 here)."""
 
 
 class RecordFiles(Generic[R]):
     """Records under ``base/folder``, in sub-folders by the digest's first two digits if ``sharded``.
 
-    ``decode`` gets a file's bytes and the digest that it is called by, and raises Malformed; ``limit`` is the
-    largest file that is read. Parsed records are kept by file identity, so a repeated read costs an
-    ``fstat``, and :meth:`all` by :meth:`version`.
+    ``decode`` gets a file's bytes and the digest that it is called by, and raises Malformed; ``limit`` is the largest
+    file that is read, in bytes. Parsed records are kept by file identity, so a repeated read costs an ``fstat``, and
+    :meth:`all` by :meth:`version`.
     """
 
     def __init__(
@@ -49,14 +48,14 @@ class RecordFiles(Generic[R]):
     ) -> None:
         self.root, self.suffix = base / folder, suffix
         self._base, self._what, self._decode = base, what, decode
-        self._limit, self._sharded, self._temporaries = limit, sharded, temporaries
+        self._limit, self.sharded, self._temporaries = limit, sharded, temporaries
         self._ram_factor = ram_factor
         self._cache: StateCache[tuple[fsio.Identity, R]] = StateCache(_CACHE_BYTES)
         self._snapshot: tuple[tuple[int, ...], list[R]] | None = None
 
     def path(self, digest: str) -> Path:
         """Where the record is, or would be."""
-        return (self.root / digest[:2] if self._sharded else self.root) / (digest + self.suffix)
+        return (self.root / digest[:2] if self.sharded else self.root) / (digest + self.suffix)
 
     def read(self, digest: str) -> R | None:
         """The record; None if there is no file. Raises CorruptBlock, StoreReadError."""
@@ -89,7 +88,7 @@ class RecordFiles(Generic[R]):
             raise CorruptBlock(f"{self._what} {digest[:12]}", path, str(error)) from error
 
     def all(self, on_error: Callable[[StoreError], None] | None = None) -> list[R]:
-        """Every record, by digest. A damaged one raises, or is told to ``on_error`` and left out.
+        """Every record, by digest. A corrupt one raises, or is passed to ``on_error`` and left out.
 
         As long as no file was added, replaced or removed, the folder is not read again.
         """
@@ -121,7 +120,7 @@ class RecordFiles(Generic[R]):
         """
         folders = [self.root]
         try:
-            if self._sharded:
+            if self.sharded:
                 folders += [Path(entry.path) for entry in os.scandir(self.root)]
             times = tuple(folder.stat().st_mtime_ns for folder in folders)
         except FileNotFoundError:
@@ -170,8 +169,8 @@ class RecordFiles(Generic[R]):
         with fsio.open_regular(self.path(digest)) as opened:
             return 0.0 if opened is None else opened[1].st_mtime
 
-    def sound(self, digest: str) -> R | None:
-        """Like :meth:`read`, but a damaged record counts as none, so that it is written again."""
+    def valid(self, digest: str) -> R | None:
+        """Like :meth:`read`, but a corrupt record counts as none, so that it is written again."""
         with contextlib.suppress(CorruptBlock):
             return self.read(digest)
         return None
@@ -182,9 +181,82 @@ class RecordFiles(Generic[R]):
 
     def sizes(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """The same with the bytes of each file."""
-        root = self.path(prefix).parent if self._sharded and len(prefix) >= 2 else self.root
+        root = self.path(prefix).parent if self.sharded and len(prefix) >= 2 else self.root
         fsio.refuse_links(self._base, root / "x")
         for path, n_bytes in fsio.files_below(root):
             digest = path.name.removesuffix(self.suffix)
             if is_digest(digest) and digest.startswith(prefix) and path == self.path(digest):
                 yield digest, n_bytes
+
+
+T = TypeVar("T")
+
+
+class StateCache(Generic[T]):
+    """A thread-safe LRU of immutable objects that holds at most ``limit`` bytes (0: holds nothing); ``bytes``: now.
+
+    How large an object is says the caller, who must not change it afterwards.
+
+    >>> cache: StateCache[str] = StateCache(limit=10)
+    >>> cache.put("a", "first", 6), cache.put("b", "second", 6)
+    (True, True)
+    >>> cache.get("a"), cache.get("b")
+    (None, 'second')
+    """
+
+    def __init__(self, limit: int) -> None:
+        if limit < 0:
+            raise ValueError(f"limit is {limit}, must be 0 or more bytes")
+        self.limit = limit
+        self._lock = OwnedLock("store")
+        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, key: Hashable) -> T | None:
+        """The object, now the most recently used; None if it is not here."""
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+                return None
+            self._entries.move_to_end(key)
+            return found[0]
+
+    def peek(self, key: Hashable) -> T | None:
+        """The object if it is here; not counted as a use."""
+        with self._lock:
+            found = self._entries.get(key)
+            return None if found is None else found[0]
+
+    def put(self, key: Hashable, value: T, n_bytes: int) -> bool:
+        """Keep ``value``, whose size is ``n_bytes``, dropping the least recently used until it fits.
+
+        False if it is larger than the whole cache: then nothing is kept under ``key``, nor an older value.
+        """
+        with self._lock:
+            self._remove(key)
+            if n_bytes > self.limit:
+                return False
+            self._entries[key] = (value, n_bytes)
+            self.bytes += n_bytes
+            while self.bytes > self.limit:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.bytes -= dropped
+            return True
+
+    def drop(self, key: Hashable) -> bool:
+        """Forget ``key``; whether it was here."""
+        with self._lock:
+            return self._remove(key)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()
+            self.bytes = 0
+
+    def _remove(self, key: Hashable) -> bool:
+        found = self._entries.pop(key, None)
+        if found is None:
+            return False
+        self.bytes -= found[1]
+        return True

@@ -1,9 +1,8 @@
-"""Moving aside what a check has found damaged: the rest is whole again, and what was lost can be deposited anew.
+"""Moving what a check has found corrupt to the quarantine: the rest is valid again, and what was lost can be deposited.
 
-Knows the order of the moves: damaged files first, then what points at blocks that they take along, then those blocks'
-manifests, children before parents. A crash after any of them leaves damage that the next check finds and the next
-repair moves. Deletes nothing: everything goes to ``quarantine/``, which only :func:`empty_quarantine` empties. What
-cannot be read stays where it is.
+Corrupt files are moved first, then what points at blocks that they take along, then those blocks' manifests, children
+before parents. A crash after any move leaves corruption that the next check finds and the next repair moves. Nothing is
+deleted: only :func:`empty_quarantine` empties ``quarantine/``. What cannot be read stays where it is.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ from typing import Any
 from agentkv.errors import StoreError
 from agentkv.io import fsio
 from agentkv.records import Ancestor, Fingerprint, Manifest, NamedBlock, SegmentRef
-from agentkv.store.adapters import ADAPTERS, JOURNAL_SUFFIX, fault
-from agentkv.store.annexes import ANNEXES, ROUTER_FILES, Annex
-from agentkv.store.check import with_children
-from agentkv.store.files import ROUTER, SETTINGS, StoreFiles
+from agentkv.store.files import SETTINGS, StoreFiles, children_of, with_descendants
 from agentkv.store.findings import (
     Fault,
     Kind,
@@ -43,6 +39,7 @@ from agentkv.store.findings import (
 from agentkv.store.format import Summary, is_digest
 from agentkv.store.marker import MARKER, marker_fault, mend_marker
 from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.registry import ANNEXES, DATABASE_SUFFIX, JOURNAL_SUFFIX, Annex
 from agentkv.store.segments import FileSegmentStore
 
 _LABEL = re.compile(r".+\.[0-9a-f]{12}", re.DOTALL)
@@ -50,7 +47,7 @@ _LABEL = re.compile(r".+\.[0-9a-f]{12}", re.DOTALL)
 
 @dataclass(frozen=True)
 class LostBlock:
-    """A block that was moved aside. What its manifest would tell is None if that is damaged itself."""
+    """A block that was moved to the quarantine. What its manifest holds is None if that is corrupt itself."""
 
     block_id: str
     names: tuple[NamedBlock, ...]
@@ -77,11 +74,11 @@ class Repaired:
 
 
 def repair(files: StoreFiles, report: Report) -> Repaired:
-    """Move what ``report`` calls damage and still is, with all that needs it. Raises StoreReadError, StoreFull.
+    """Move what ``report`` calls damage, if it still is, with all that needs it. Raises StoreReadError, StoreFull.
 
-    Alone in the store: waits for deposits and readers. May be repeated after a crash or an error, with a new report.
+    Waits for deposits and readers. May be repeated after a crash or an error, with a new report.
     """
-    with files.lock.alone():
+    with files.lock.exclusive():
         return _Repair(files, report).run()
 
 
@@ -93,7 +90,7 @@ def quarantined(files: StoreFiles) -> tuple[int, int]:
 
 def empty_quarantine(files: StoreFiles) -> tuple[int, int]:
     """Delete what is in the quarantine; how many files and folders, and bytes. Raises StoreReadError."""
-    with files.lock.alone():
+    with files.lock.exclusive():
         found = quarantined(files)
         for path in _in_quarantine(files):
             try:
@@ -107,7 +104,7 @@ def empty_quarantine(files: StoreFiles) -> tuple[int, int]:
 
 
 def _in_quarantine(files: StoreFiles) -> list[Path]:
-    """What a repair has put there: what is called otherwise is somebody else's."""
+    """What a repair has put there; files with names of another form are somebody else's."""
     fsio.refuse_links(files.root, files.quarantine / "x")
     try:
         return sorted(path for path in files.quarantine.iterdir() if _LABEL.fullmatch(path.name))
@@ -128,10 +125,11 @@ class _Repair:
     def run(self) -> Repaired:
         files = self._files
         # 1. every finding again, now that nobody else is here
-        self._blocks = self._summaries()
+        self._blocks = dict(files.summaries(lambda _: None))  # one that does not read is in the report
         segments, users = self._lost_segments()
-        lost = with_children({*users, *self._lost_manifests(), *self._lost_ids()}, self._children())
-        lost = {block_id for block_id in lost if not is_absent(files, block_id)}
+        children = children_of(files.parents(lambda _: None))
+        chained = with_descendants(children, {*users, *self._lost_manifests(), *self._lost_ids()})
+        lost = {block_id for block_id in chained if not is_absent(files, block_id)}
         names, name_files = self._lost_names(lost)
         of_blocks: list[RecordFiles[Any]] = [files.pins, files.imports, files.refused]
         marks = [path for folder in of_blocks for path in self._lost_marks(folder, lost)]
@@ -139,21 +137,17 @@ class _Repair:
         texts = [path for folder in folders for path in self._in(folder) if record_fault(folder, path.stem)]
         settings = [path for path in self._damaged if path == files.root / SETTINGS and self._settings_fault()]
         found = self._found(lost, names)
-        # 2. damaged files: from here on a block that needs one lacks it
-        beside = [
-            *self._lost_databases(),
-            *self._lost_of_router(),
-            *(path for annex in ANNEXES for path in self._lost_of(annex)),
-        ]
-        self._aside([*segments, *texts, *settings, *beside])
+        # 2. corrupt files: from here on a block that needs one lacks it
+        beside = [path for annex in ANNEXES for path in self._lost_of(annex)]
+        self._quarantine([*segments, *texts, *settings, *beside])
         if files.root / MARKER in self._damaged and marker_fault(files.root) is not None:
-            self._aside([files.root / MARKER])
+            self._quarantine([files.root / MARKER])
             mend_marker(files.root)
-        # 3. what points at lost blocks: a whole block that lost a name stays whole, the others stay damaged
-        self._aside([*name_files, *marks])
-        # 4. their manifests, children first: a child behind nothing would be damage again
+        # 3. what points at lost blocks: a crash here leaves valid blocks with fewer names
+        self._quarantine([*name_files, *marks])
+        # 4. their manifests, children first: a child without its parent would be a finding again
         for generation in self._generations(lost):
-            self._aside([files.manifests.path(block_id) for block_id in generation])
+            self._quarantine([files.manifests.path(block_id) for block_id in generation])
         dangling = tuple(named for named in names if named.block_id not in lost)
         texts_of = tuple(sorted(self._without_text(), key=lambda named: (named.name, named.fingerprint_id)))
         left = tuple(str(finding) for finding in self._report.of(Kind.UNREADABLE))
@@ -161,28 +155,8 @@ class _Repair:
 
     # --- what is lost ---
 
-    def _summaries(self) -> dict[str, Summary]:
-        found = {}
-        for block_id in self._files.manifests.digests():
-            with contextlib.suppress(StoreError):  # damaged: it is in the report, or stays for the next
-                summary = self._files.summary(block_id)
-                if summary is not None:
-                    found[block_id] = summary
-        return found
-
-    def _children(self) -> dict[str, list[str]]:
-        children: dict[str, list[str]] = {}
-        for block_id, summary in self._blocks.items():
-            if summary.parent_id is not None:
-                children.setdefault(summary.parent_id, []).append(block_id)
-        for block_id in self._files.ancestors.digests():
-            ancestor = self._ids(block_id) if block_id not in self._blocks else None
-            if ancestor is not None and ancestor.parent_id is not None:
-                children.setdefault(ancestor.parent_id, []).append(block_id)
-        return children
-
     def _lost_segments(self) -> tuple[list[Path], set[str]]:
-        """Paths of damaged segments, and the blocks that need them or missing ones."""
+        """Paths of corrupt segments, and the blocks that need them or missing ones."""
         suspects = self._suspects()
         users: dict[str, list[str]] = {digest: [] for digest in suspects.values()}
         for block_id, summary in self._blocks.items():
@@ -202,7 +176,7 @@ class _Repair:
         """Digests by path of the segments in the report."""
         where = self._files.segments.where
         digests = {path.stem for path in self._damaged if is_digest(path.stem)}
-        if not isinstance(self._files.segments, FileSegmentStore):  # its places do not tell
+        if not isinstance(self._files.segments, FileSegmentStore):  # its places hold no digest
             digests = {digest for summary in self._blocks.values() for digest in summary.segments}
         found = {Path(where(digest)): digest for digest in digests}
         return {path: digest for path, digest in found.items() if path in self._damaged}
@@ -219,7 +193,7 @@ class _Repair:
         return [path.stem for path in self._in(self._files.manifests) if self._is_lost(path.stem)]
 
     def _lost_ids(self) -> list[str]:
-        """Evicted blocks whose ids are damaged, or do not fit what they stand behind."""
+        """Evicted blocks whose ids are corrupt, or do not fit their parent's."""
         return [path.stem for path in self._in(self._files.ancestors) if self._is_lost(path.stem)]
 
     def _is_lost(self, block_id: str) -> bool:
@@ -282,39 +256,24 @@ class _Repair:
             return fault_of(error, self._files.root / SETTINGS).kind is not Kind.UNREADABLE
         return False
 
-    def _lost_databases(self) -> list[Path]:
-        """Adapters' databases that are damaged, each with the journal that would be played into a new one."""
-        found = []
-        for path in sorted(path for path in self._damaged if path.parent == self._files.root / ADAPTERS):
-            with contextlib.suppress(OSError):  # cannot be read now: it stays where it is
-                if fault(path) is not None:
-                    found += [path.with_name(path.name + JOURNAL_SUFFIX), path]  # a crash in between leaves the finding
-        return found
-
-    def _lost_of_router(self) -> list[Path]:
-        """Damaged files that the router makes again."""
-        found = []
-        for path in sorted(path for path in self._damaged if path.parent == self._files.root / ROUTER):
-            with contextlib.suppress(StoreError):
-                if ROUTER_FILES.fault(self._files, path) is not None:
-                    found.append(path)
-        return found
-
     def _lost_of(self, annex: Annex) -> list[Path]:
-        """Damaged files of a part that keeps its own beside the blocks."""
-        folder, found = self._files.root / annex.folder, []
+        """Corrupt files that a feature keeps beside the blocks."""
+        folder = self._files.root / annex.folder
+        paths = []
         for path in sorted(path for path in self._damaged if folder in path.parents):
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreError, OSError):  # cannot be read now: it stays where it is
                 if annex.fault(self._files, path) is not None:
-                    found.append(path)
-        return found
+                    if path.suffix == DATABASE_SUFFIX:  # its journal would be played into a new one
+                        paths.append(path.with_name(path.name + JOURNAL_SUFFIX))
+                    paths.append(path)  # last: a crash in between leaves the finding
+        return paths
 
     def _in(self, folder: RecordFiles[Any]) -> list[Path]:
-        """The damaged files of a folder."""
+        """The files of a folder that the report has."""
         return sorted(path for path in self._damaged if path == folder.path(path.name.removesuffix(folder.suffix)))
 
     def _without_text(self) -> Iterable[NamedBlock]:
-        """Names whose source text was found damaged or missing, and is not there now."""
+        """Names whose source text was found corrupt or missing, and is not there now."""
         for key in self._files.names.digests():
             with contextlib.suppress(StoreError):
                 loaded = self._files.names.load(key)
@@ -350,7 +309,7 @@ class _Repair:
 
     # --- the moves ---
 
-    def _aside(self, paths: Iterable[Path]) -> None:
+    def _quarantine(self, paths: Iterable[Path]) -> None:
         """Rename into the quarantine, one after the other; durable when it returns."""
         quarantine, folders = self._files.quarantine, set[Path]()
         for path in paths:

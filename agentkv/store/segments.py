@@ -1,9 +1,8 @@
-"""Content-addressed segments: the ``SegmentStore`` protocol and its implementation in files.
+"""Content-addressed segments: the ``SegmentStore`` protocol, its implementation in files, and threads for many of them.
 
-Knows a segment by its SHA-256 and raw length; refuses to know which block it belongs to. The protocol has no
-paths, no renames and no mutable objects, so that an object store can serve it. Does not guarantee that a
-committed block has its segments (the catalogue's order of writing does), nor that bytes stay sound between a
-check and a read by somebody who changes a file within one tick of its clock.
+The protocol has no paths, no renames and no mutable objects, so that an object store can serve it. That a committed
+block has its segments is up to the order of writing (``deposit.py``). Not guaranteed: that bytes stay valid between a
+check and a read, if somebody changes a file within one tick of its clock.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class SegmentStore(Protocol):
         ...
 
     def check(self, ref: SegmentRef, *, deep: bool = False) -> bool:
-        """True if sound, False if missing, CorruptBlock if damaged. ``deep`` also hashes the raw bytes."""
+        """True if valid, False if missing; raises CorruptBlock. ``deep`` also hashes the raw bytes."""
         ...
 
     def put(self, ref: SegmentRef, data: Data) -> bool:
@@ -66,10 +66,6 @@ class SegmentStore(Protocol):
 
     def get(self, ref: SegmentRef, *, deep: bool = False) -> Bytes | None:
         """The raw bytes, checked, shape (n_bytes,); None if missing."""
-        ...
-
-    def get_into(self, ref: SegmentRef, out: Bytes, *, deep: bool = False) -> bool:
-        """Fill ``out``, shape (n_bytes,); False if missing. ``out`` is undefined if it raises."""
         ...
 
     def flush(self, digests: Iterable[str]) -> None:
@@ -165,14 +161,6 @@ class FileSegmentStore:
             out = np.zeros(ref.n_bytes, np.uint8) if blank else np.empty(ref.n_bytes, np.uint8)
             segment.decode(out, deep=deep, blank=blank)
             return out
-
-    def get_into(self, ref: SegmentRef, out: Bytes, *, deep: bool = False) -> bool:
-        if out.dtype != np.uint8 or out.shape != (ref.n_bytes,) or not out.flags.c_contiguous:
-            raise UsageError(f"out must be contiguous uint8 of shape ({ref.n_bytes},)")
-        with self._open(ref) as segment:
-            if segment is not None:
-                segment.decode(out, deep=deep)
-            return segment is not None
 
     def put(self, ref: SegmentRef, data: Data) -> bool:
         raw = as_bytes(data)
@@ -315,3 +303,50 @@ def as_bytes(data: Data) -> Bytes:
         return data.reshape(-1).view(np.uint8)
     view = memoryview(data)
     return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+
+
+T = TypeVar("T")
+
+_MAX_WORKERS = 8
+
+
+class Workers:
+    """A thread pool, started when it is first needed: one thread a CPU, at most 8.
+
+    zstd, SHA-256, numpy copies and file reads release the interpreter's lock. Work that calls :meth:`each` itself may
+    wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = OwnedLock("store")
+
+    def each(self, work: Callable[[T], None], items: Sequence[T]) -> None:
+        """Do ``work`` for every item, in no order. An error cancels what has not started and is raised last."""
+        if len(items) < 2:
+            for item in items:
+                work(item)
+            return
+        with self._lock:
+            if self._pool is None:
+                count = min(os.cpu_count() or 1, _MAX_WORKERS)
+                self._pool = ThreadPoolExecutor(count, thread_name_prefix="agentkv-store")
+            futures = [self._pool.submit(work, item) for item in items]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:  # also on Ctrl-C: no thread may go on writing when the caller cleans up
+            for future in futures:
+                future.cancel()
+            wait(futures)
+        for future in futures:
+            if not future.cancelled():
+                future.result()
+
+    def close(self) -> None:
+        """End the threads. A later :meth:`each` starts new ones. In a forked child there are none."""
+        if not self._lock.owner.is_here:
+            return
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()

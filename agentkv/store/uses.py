@@ -1,8 +1,8 @@
 """How often and when each block was last used: what eviction goes by. An SQLite file that may be lost.
 
-Knows block ids, counts and times; no block depends on it. A use is kept in RAM and written a few seconds later, with
-others: a graft should not wait for a disk. A file that is damaged is thrown away and begun anew, one that cannot be
-written is left alone. Not guaranteed: the uses of the last seconds of a process that was killed.
+No block depends on it. A use is kept in RAM and written a few seconds later, with others: a graft should not wait for a
+disk. A corrupt file is replaced by a new one; one that cannot be written is left as it is. Not guaranteed: the uses of
+the last seconds of a process that was killed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Uses:
         """Every block's uses, those not written yet included."""
         self.flush()
         rows: list[Any] = []
-        with _connected(self.path, write=False) as connection:  # which ends early, rows empty, if the file is damaged
+        with _connected(self.path, write=False) as connection:  # which ends early, rows empty, if the file is corrupt
             if connection:
                 rows = connection.execute("SELECT block_id, hits, last FROM uses").fetchall()
         found = {str(row[0]): Use(row[1], row[2]) for row in rows if _is_use(row)}
@@ -119,7 +119,7 @@ def _connected(path: Path, *, write: bool) -> Iterator[sqlite3.Connection | None
                 yield connection
     except sqlite3.OperationalError:  # read-only, locked for long, no space: counts are not worth an error
         return
-    except sqlite3.DatabaseError:  # damaged
+    except sqlite3.DatabaseError:  # corrupt
         _throw_away(path)
     finally:
         if connection is not None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from agentkv import BlockStore
 from agentkv.errors import CorruptDatabase, StoreFormatError, StoreFull, StoreReadError, UsageError
 from agentkv.io import fsio, sqlitefiles
-from agentkv.store.adapters import ADAPTERS
 from agentkv.store.marker import require_marker
+from agentkv.store.registry import ADAPTERS
 
 VERSION = 1
 BUSY_S = 30.0

@@ -28,9 +28,8 @@ from langgraph.types import Command
 
 from agentkv import AgentMemory, SkillLibrary
 from agentkv.errors import StoreError, UnknownBlock, UsageError
-from agentkv.io.forks import OwnedLock
+from agentkv.io.forks import OwnedLock, Shared
 from agentkv.io.hashing import sha256
-from agentkv.io.shared import Shared
 from agentkv.records import Decision
 from agentkv.skills.report import SyncReport
 from langchain_agentkv.chat_models import ChatAgentKV

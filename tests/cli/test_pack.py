@@ -145,7 +145,7 @@ def test_verify_finds_forgery(filled: Run, store: Path, tmp_path: Path) -> None:
     error = error_of(result)
     assert (error["type"], result.exit_code, error["names"]) == ("ForgedBlock", 74, ["fees"])
     assert record(result)["ok"] is False
-    assert "refuted" in filled("pack", "verify", tmp_path / "p", "--recompute").stdout
+    assert "mismatch" in filled("pack", "verify", tmp_path / "p", "--recompute").stdout
 
 
 def test_verify_with_another_model(filled: Run, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:

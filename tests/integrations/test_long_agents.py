@@ -60,7 +60,7 @@ def test_a_full_window_is_langchains_error_and_ours(memory: AgentMemory) -> None
             chat.invoke("x" * WINDOW)
         with pytest.raises(kind):
             list(chat.stream("x" * WINDOW))
-    with pytest.raises(ContextOverflow, match=f"over the window of {WINDOW}") as full:
+    with pytest.raises(ContextOverflow, match=f"over the context window of {WINDOW}") as full:
         chat.invoke("x" * WINDOW)
     assert (full.value.window, full.value.exit_code) == (WINDOW, WindowOverflow.exit_code)
     assert not full.value.is_retryable

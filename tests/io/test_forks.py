@@ -1,4 +1,4 @@
-"""A memory that was opened before a fork: the child is told at once, whatever the parent's threads were doing."""
+"""A memory that was opened before a fork: the child gets an error at once, whatever the parent's threads were doing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import pytest
 from agentkv import AgentMemory, FakeEmbedder, FakeEngine, SkillLibrary
 from agentkv.documents import Corpus
 from agentkv.documents.index import Index
-from agentkv.io.forks import OpenedBeforeFork, RenewedLock
+from agentkv.errors import OpenedBeforeFork
+from agentkv.io.forks import RenewedLock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 LIMIT_S = 30
@@ -31,17 +32,17 @@ def in_child(work: Callable[[], object]) -> str:
     if pid == 0:
         signal.alarm(LIMIT_S)
         try:
-            said = str(work())
+            answer = str(work())
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(sender, said.encode())
+            answer = f"{type(error).__name__}: {error}"
+        os.write(sender, answer.encode())
         os._exit(0)
     os.close(sender)
     with os.fdopen(receiver) as pipe:
-        said = pipe.read()
+        answer = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert code == 0, f"the child hung or died: {code}"
-    return said
+    return answer
 
 
 @pytest.fixture
@@ -102,10 +103,10 @@ def test_every_use_in_the_child_is_refused_at_once(memory: AgentMemory, use: str
             busily.enter_context(held(memory.engine.lock))
             busily.enter_context(held(memory.store.cache._lock))
             busily.enter_context(held(memory.store._workers._lock))
-        said = in_child(lambda: USES[use](memory))
-    assert said.startswith("OpenedBeforeFork: the "), said
-    assert "after the fork" in said
-    assert "post_fork" in said
+        answer = in_child(lambda: USES[use](memory))
+    assert answer.startswith("OpenedBeforeFork: the "), answer
+    assert "after the fork" in answer
+    assert "post_fork" in answer
 
 
 def test_the_parent_goes_on_and_a_child_may_open_its_own(memory: AgentMemory) -> None:
@@ -135,7 +136,7 @@ def test_a_child_may_close_and_end_without_harm(memory: AgentMemory) -> None:
 def test_documents_libraries_and_watches_are_refused_too(memory: AgentMemory, tmp_path: Path) -> None:
     corpus = Corpus(memory, "docs")
     corpus.add([tmp_path / "docs"])
-    assert in_child(lambda: list(corpus.ask("When does the gate open?"))).startswith("OpenedBeforeFork")
+    assert in_child(lambda: corpus.ask("When does the gate open?")).startswith("OpenedBeforeFork")
     with Index(corpus.shelf) as index:
         assert in_child(lambda: index.search("gate", 3)).startswith("OpenedBeforeFork: the index")
         assert in_child(index.close) == "None"
@@ -179,11 +180,11 @@ def test_multiprocessing_and_servers_that_load_first(memory: AgentMemory) -> Non
         workers = [context.Process(target=_worker, args=(memory, answers)) for _ in range(2)]
         for worker in workers:
             worker.start()
-        said = sorted(answers.get() for _ in range(4))
+        answer = sorted(answers.get() for _ in range(4))
         for worker in workers:
             worker.join(LIMIT_S)
     assert [worker.exitcode for worker in workers] == [0, 0]
-    assert said == [("At nine.", 0)] * 2 + [("OpenedBeforeFork", 28)] * 2
+    assert answer == [("At nine.", 0)] * 2 + [("OpenedBeforeFork", 28)] * 2
 
 
 TINY = """
@@ -192,7 +193,7 @@ from pathlib import Path
 from agentkv.bench.tiny import write_tiny
 from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.settings import EngineSettings
-from agentkv.io.forks import OpenedBeforeFork
+from agentkv.errors import OpenedBeforeFork
 path = write_tiny(Path(sys.argv[1]) / "tiny.gguf", "llama")
 def in_child(work):
     pid = os.fork()
@@ -227,7 +228,7 @@ def test_llama_cpp_is_refused_in_the_child_and_can_be_opened_there_first(tmp_pat
 REAL = """
 import os, signal, sys
 from agentkv import AgentMemory
-from agentkv.io.forks import OpenedBeforeFork
+from agentkv.errors import OpenedBeforeFork
 def opened():
     return AgentMemory(sys.argv[1], "smollm2-135m", window=512)
 def in_child(work):

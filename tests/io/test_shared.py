@@ -12,8 +12,7 @@ import pytest
 
 from agentkv import AgentMemory, FakeEngine, SkillLibrary
 from agentkv.documents import Corpus
-from agentkv.errors import AgentKVError
-from agentkv.io.shared import NotPicklable
+from agentkv.errors import AgentKVError, NotPicklable
 
 MAKERS: dict[str, Callable[[AgentMemory, Path], Any]] = {
     "FakeEngine": lambda memory, _: memory.engine,

@@ -71,7 +71,7 @@ def test_one_bad_name_keeps_no_other_out(tmp_path: Path) -> None:
         done = memory.deposit_again()
     assert [named.name for named, _ in done.done] == ["note"]
     reasons = {named.name: error.message for named, error in done.failed}
-    assert "over the window" in reasons["long"]
+    assert "over the context window" in reasons["long"]
     assert "The text of 'lost' is not kept in the store. It came from /away/lost.txt" in reasons["lost"]
 
 

@@ -1,6 +1,6 @@
 """``python -m tests.packs.fuzz --inputs 200000 --seed 1 [--coverage]``: unsound packs in great number.
 
-Fails if anything but a typed error or a sound pack comes of an input, if one input takes longer than the cap, or if
+Fails if anything but a typed error or a valid pack comes of an input, if one input takes longer than the cap, or if
 the process grows. With ``--coverage`` the atheris library, if it is there, chooses the inputs by what code they
 reach; without it they follow from the seed alone.
 """
@@ -79,7 +79,7 @@ class Steered(Random):
     """Draws from given bytes, so that a small change of them is a small change of the input; then from a seed."""
 
     def __new__(cls, data: bytes) -> Steered:
-        return super().__new__(cls, 0)
+        return super().__new__(cls)
 
     def __init__(self, data: bytes) -> None:
         super().__init__(0)
@@ -121,7 +121,7 @@ def run(inputs: int, seed: int) -> Watched:
 
 def run_with_coverage(inputs: int, seed: int) -> None:
     """The same targets, steered by atheris: the bytes that it mutates are the choices of one input."""
-    import atheris
+    import atheris  # type: ignore[import-untyped, unused-ignore]
 
     with atheris.instrument_imports(include=["agentkv.packs", "agentkv.store"]):
         from tests.packs.mutations import Fuzzer

@@ -1,7 +1,7 @@
 """Sound packs, manifests, names, segments and key stores, and ways to make them unsound.
 
 Half of the mutations are blind; the other half know the format and make every outer digest right again, so that the
-checks behind the digests are reached. ``Fuzzer.one`` runs one input through its reader: a typed error or a sound
+checks after the digests are reached. ``Fuzzer.one`` runs one input through its reader: a typed error or a valid
 result may come out, nothing else.
 """
 
@@ -26,9 +26,15 @@ from agentkv.errors import AgentKVError
 from agentkv.io.hashing import sha256
 from agentkv.packs import Trust, create_pack, import_pack
 from agentkv.packs.check import check
-from agentkv.packs.format import SIGNATURE_MAGIC, PackLimits, decode_signature
+from agentkv.packs.format import (
+    SIGNATURE_MAGIC,
+    SIGNED_CONTEXT,
+    PackLimits,
+    decode_segment,
+    decode_signature,
+    encode_segment,
+)
 from agentkv.packs.reader import Pack
-from agentkv.packs.segment import decode_segment, encode_segment
 from agentkv.records import SegmentRef
 from agentkv.signing.trust import TrustedKey, TrustRecord
 from agentkv.store import format as formats
@@ -72,7 +78,7 @@ class Fuzzer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def one(self, random: Random | None = None) -> None:
-        """One input. Raises whatever is no typed error."""
+        """One input. Raises whatever is not a typed error."""
         if random is not None:
             self.random = random
         name, target = self._targets[self.random.randrange(len(self._targets))]
@@ -86,7 +92,7 @@ class Fuzzer:
     # --- targets ---
 
     def _read_pack(self, data: bytes) -> str:
-        pack = Pack(Path("fuzzed"), io.BytesIO(data), len(data), PackLimits(), LIMITS)  # type: ignore[arg-type]
+        pack = Pack(Path("fuzzed"), io.BytesIO(data), len(data), PackLimits(), LIMITS)
         check(pack)
         self._accepted += 1
         if self._accepted % 50 == 1:
@@ -101,10 +107,10 @@ class Fuzzer:
                 store.verify(block_id)
 
     def _raw_pack(self) -> str:
-        sound = self.random.choice(self._packs)
-        data = self._blind(sound)
+        valid = self.random.choice(self._packs)
+        data = self._blind(valid)
         result = self._read_pack(data)
-        assert data == sound, f"a pack with other bytes was accepted ({self.kind})"
+        assert data == valid, f"a pack with other bytes was accepted ({self.kind})"
         return result
 
     def _index(self) -> str:
@@ -156,7 +162,7 @@ class Fuzzer:
         return self._read_pack(data)
 
     def _forged(self) -> str:
-        """Other state bytes under their own right digests everywhere: sound to the eye, only a model sees it."""
+        """Other state bytes under their own right digests everywhere: valid to the eye, only a model sees it."""
         self.kind = "all digests right"
 
         def change(members: Members) -> Members:
@@ -196,9 +202,9 @@ class Fuzzer:
             case "fields":
                 data = self._resealed(SIGNATURE_MAGIC, data)
             case "of another pack":
-                data = encode_record(SIGNATURE_MAGIC, key().sign(self.random.randbytes(8)))
+                data = encode_record(SIGNATURE_MAGIC, key().sign(self.random.randbytes(8), SIGNED_CONTEXT))
             case "by another key":
-                other = key(2).sign(head).model_copy(update={"key": key().public})
+                other = key(2).sign(head, SIGNED_CONTEXT).model_copy(update={"key": key().public})
                 data = encode_record(SIGNATURE_MAGIC, other)
             case _:
                 data = self._blind(data)
@@ -226,7 +232,7 @@ class Fuzzer:
         return "accepted"
 
     def _signature(self) -> str:
-        data = encode_record(SIGNATURE_MAGIC, key().sign(b"x"))
+        data = encode_record(SIGNATURE_MAGIC, key().sign(b"x", SIGNED_CONTEXT))
         data = self._resealed(SIGNATURE_MAGIC, data) if self.random.random() < 0.7 else self._blind(data)
         decode_signature(data)
         return "accepted"
@@ -363,7 +369,7 @@ class Fuzzer:
             [*bad, name.replace("/", "\\"), "segments/" + "ab" * 32 + ".seg", name.replace(".", "/.")]
         )
 
-    # --- what is sound ---
+    # --- what is valid ---
 
     def _make_packs(self) -> list[bytes]:
         made = []

@@ -11,7 +11,7 @@ import orjson
 
 from agentkv.io.hashing import canonical_json, sha256
 from agentkv.packs import create_pack, tar
-from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC
+from agentkv.packs.format import INDEX, INDEX_MAGIC, SIGNATURE, SIGNATURE_MAGIC, SIGNED_CONTEXT
 from agentkv.records import Manifest, NamedBlock
 from agentkv.signing.keys import SigningKey
 from agentkv.store.catalog import BlockStore
@@ -66,7 +66,7 @@ def members_of(data: bytes) -> Members:
 
 
 def archive(members: Sequence[tuple[str, bytes]]) -> bytes:
-    """Members as they are, with sound headers and end."""
+    """Members as they are, with valid headers and end."""
     return b"".join(tar.header(n, len(d)) + d + bytes(-len(d) % 512) for n, d in members) + tar.END
 
 
@@ -86,10 +86,10 @@ def body_of(data: bytes) -> Any:
 def rebuilt(
     data: bytes,
     change: Callable[[Members], Members | None] = lambda _: None,
-    index: Callable[[dict[str, Any]], None] = lambda _: None,
+    index: Callable[[dict[str, Any]], object] = lambda _: None,
     signer: SigningKey | None = None,
 ) -> bytes:
-    """A pack whose members were changed by ``change`` and whose index, made anew for them, by ``index``."""
+    """A pack whose members were changed by ``change`` and whose index, made again for them, by ``index``."""
     (_, head), *rest = members_of(data)
     rest = [(name, body) for name, body in rest if name != SIGNATURE]
     rest = change(rest) or rest
@@ -99,7 +99,7 @@ def rebuilt(
     sealed = seal(INDEX_MAGIC, json_bytes(body))
     front = [(INDEX, sealed)]
     if signer is not None:
-        front.append((SIGNATURE, encode_record(SIGNATURE_MAGIC, signer.sign(sealed))))
+        front.append((SIGNATURE, encode_record(SIGNATURE_MAGIC, signer.sign(sealed, SIGNED_CONTEXT))))
     return archive(front + rest)
 
 

@@ -266,7 +266,7 @@ def test_a_text_that_is_another_or_no_text(pack: Path, refused: Callable[..., An
 
 
 def segment_with(payload: bytes, codec: int, raw_bytes: int | None = None, stored: int | None = None) -> Any:
-    """The members with the first segment's file made anew: payload, codec, sizes; its trailer is right."""
+    """The members with the first segment's file made again: payload, codec, sizes; its trailer is right."""
 
     def change(members: Members) -> Members:
         at = next(i for i, (name, _) in enumerate(members) if name.startswith("segments/"))
@@ -409,9 +409,9 @@ def test_a_pack_that_ends_early_names_the_member_that_comes_there(tmp_path: Path
     with pytest.raises(InvalidPack) as caught, open_pack(whole):
         pass
     assert (second == "signature.json") is signed
-    told = kept > 0 if signed else 0 < kept < 512  # a whole header of a member is in its place; only the size is wrong
-    assert caught.value.member == (second if told else None)
-    if not told:
+    is_named = kept > 0 if signed else 0 < kept < 512
+    assert caught.value.member == (second if is_named else None)
+    if not is_named:
         assert f"{len(whole.read_bytes()):,}" in caught.value.message
 
 

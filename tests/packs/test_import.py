@@ -34,7 +34,7 @@ def test_what_is_stored(pack: Path, store: BlockStore, trust: Trust) -> None:
     assert (done.verdict.decision, done.verdict.signed_by) == ("unsigned", None)
     for manifest, segments in small_blocks():
         assert store.verify(manifest.block_id) == manifest
-        got = {}
+        got: dict[str, bytes] = {}
         store.read(manifest, lambda ref, raw, got=got: got.update({ref.sha256: raw.tobytes()}))  # type: ignore[misc]
         assert segments.items() <= got.items()
         record = store.imported(manifest.block_id)
@@ -207,7 +207,7 @@ def test_four_processes_import_the_same_pack(tmp_path: Path, pack: Path, trust: 
 
 KILLED = """
 import os, signal, sys
-from agentkv import fsio
+from agentkv.io import fsio
 left, replace = int(os.environ["LEFT"]), fsio.replace
 def killing(source, target):
     global left

@@ -1,4 +1,4 @@
-"""What a model says of a pack: sound ones are proved, forged ones found although every digest is right."""
+"""What a model says of a pack: valid ones are proved, forged ones found although every digest is right."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ def test_a_machine_that_computes_otherwise(memory: AgentMemory, tmp_path: Path) 
     path = create_pack(memory.store, tmp_path / "p").path
     _, found = proofs(path, "prove", FakeEngine(diverge_after=3))
     assert isinstance(found[0].error, InexactBlock)
-    assert "computes otherwise" in found[0].error.message
+    assert "computes differently" in found[0].error.message
 
 
 def test_what_is_deposited_here_does_not_rest_on_a_strangers_state(memory: AgentMemory, tmp_path: Path) -> None:
-    """A forged agent prefix in a pack that was let in unsigned: its id is what every skill here is chained behind."""
+    """A forged agent prefix in a pack that was let in unsigned: its id is the parent of every skill here."""
     honest = memory.store.manifest(memory.names()[0].block_id)
     assert honest is not None
     assert honest.parent_id is not None

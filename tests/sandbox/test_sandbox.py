@@ -72,7 +72,7 @@ def test_below_the_policy_nothing_is_run(tmp_path: Path) -> None:
     strict = Sandbox(policy=Policy(run=Level.BUBBLEWRAP), ceiling=Level.LIMITS)
     with pytest.raises(IsolationTooLow) as caught:
         strict.run(f"open({str(touched)!r}, 'w')")
-    assert caught.value.wanted == "bubblewrap"
+    assert caught.value.required == "bubblewrap"
     assert not touched.exists()
 
 

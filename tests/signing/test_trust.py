@@ -10,7 +10,7 @@ import pytest
 from agentkv.errors import InvalidKey, UntrustedPack, UsageError
 from agentkv.packs import Trust
 from agentkv.signing.keys import generate_key, is_signed, load_key, parse_public_key
-from agentkv.signing.trust import TrustedKey, TrustRecord, Verdict
+from agentkv.signing.trust import Decision, TrustedKey, TrustRecord, Verdict
 from agentkv.store.format import encode_record
 from tests.packs.packing import key
 
@@ -29,7 +29,7 @@ def test_a_key_pair(tmp_path: Path) -> None:
     assert is_signed(b"index", signature, b"context")
     assert not is_signed(b"other", signature, b"context")
     assert not is_signed(b"index", signature.model_copy(update={"key": key(2).public}), b"context")
-    assert not is_signed(b"index", signature.model_copy(update={"key": "ed25519:" + "f" * 64}))
+    assert not is_signed(b"index", signature.model_copy(update={"key": "ed25519:" + "f" * 64}), b"context")
     before = (tmp_path / "k.pem").read_bytes()
     with pytest.raises(UsageError, match="never overwritten"):
         generate_key(tmp_path / "k.pem")
@@ -106,10 +106,10 @@ def test_every_flipped_byte_of_a_key_store_is_an_error(tmp_path: Path) -> None:
     data = trust.path.read_bytes()
     for at in range(len(data)):
         trust.path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        with pytest.raises(UsageError, match="damaged"):
+        with pytest.raises(UsageError, match="corrupt"):
             trust.read()
     trust.path.write_bytes(b"")
-    with pytest.raises(UsageError, match="damaged"):
+    with pytest.raises(UsageError, match="corrupt"):
         trust.decide(tmp_path, None)
 
 
@@ -171,7 +171,8 @@ def test_a_key_store_that_cannot_be_read_lets_in_only_what_is_asked_for_and_trus
     trust.add("me", key().public)
     trust.set_policy("allow-unsigned")
     trust.path.write_bytes(trust.path.read_bytes()[:-1])
-    for signed_by, decision in ((None, "unsigned"), (key().public, "unknown-key")):
-        with pytest.raises(UsageError, match="damaged"):
+    cases: list[tuple[str | None, Decision]] = [(None, "unsigned"), (key().public, "unknown-key")]
+    for signed_by, decision in cases:
+        with pytest.raises(UsageError, match="corrupt"):
             trust.decide(tmp_path, signed_by)
         assert trust.decide(tmp_path, signed_by, allow_unsigned=True) == Verdict(decision, signed_by)

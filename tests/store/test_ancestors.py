@@ -1,4 +1,4 @@
-"""Ids that stay when a block goes: written in time, read with those behind, gone with the last of them."""
+"""Ids that stay when a block goes: written in time, read with its children, gone with the last of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def turn(number: int, parent: Manifest | None) -> tuple[Manifest, dict[str, byte
 
 
 def fill(store: BlockStore, turns: int) -> list[Manifest]:
-    """A root, a named block behind it, and turns behind that."""
+    """A root, a named block chained to it, and turns chained to that."""
     items = [turn(0, None)]
     for number in range(1, turns + 2):
         items.append(turn(number, items[-1][0]))

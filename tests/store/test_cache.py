@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agentkv.store.cache import CacheStats, StateCache
+from agentkv.store.recordfiles import StateCache
 
 
 def test_drops_the_least_recently_used_until_it_fits() -> None:
@@ -16,7 +16,7 @@ def test_drops_the_least_recently_used_until_it_fits() -> None:
     assert cache.get("a") == "A"
     assert cache.put("c", "C", 4)
     assert [cache.get(key) for key in "abc"] == ["A", None, "C"]
-    assert cache.stats() == CacheStats(hits=3, misses=1, evictions=1, entries=2, bytes=8, limit=10)
+    assert cache.bytes == 8
 
 
 def test_what_is_larger_than_the_bound_is_not_kept_and_evicts_nothing() -> None:
@@ -32,8 +32,8 @@ def test_putting_again_counts_once_and_drop_forgets() -> None:
     cache: StateCache[str] = StateCache(10)
     cache.put("a", "A", 6)
     cache.put("a", "B", 7)
-    assert (cache.get("a"), cache.stats().bytes) == ("B", 7)
-    assert (cache.drop("a"), cache.drop("a"), cache.stats().bytes) == (True, False, 0)
+    assert (cache.get("a"), cache.bytes) == ("B", 7)
+    assert (cache.drop("a"), cache.drop("a"), cache.bytes) == (True, False, 0)
 
 
 def test_a_bound_of_zero_keeps_nothing_and_a_negative_one_is_refused() -> None:
@@ -51,7 +51,7 @@ def test_threads_never_exceed_the_bound() -> None:
         for step in range(500):
             cache.put((seed * step) % 17, step, 1 + step % 20)
             cache.get(step % 17)
-            seen.append(cache.stats().bytes)
+            seen.append(cache.bytes)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
     for thread in threads:
@@ -60,4 +60,4 @@ def test_threads_never_exceed_the_bound() -> None:
         thread.join()
     assert max(seen) <= 50
     cache.clear()
-    assert cache.stats().bytes == cache.stats().entries == 0
+    assert cache.bytes == 0

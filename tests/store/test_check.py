@@ -76,7 +76,7 @@ def flip(path: Path, at: int | None = None) -> None:
 
 def everything(root: Path) -> dict[str, tuple[object, ...]]:
     """Every entry below ``root`` with its kind, mtime and bytes."""
-    found = {}
+    found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
         info = path.lstat()
         regular = path.is_file() and not path.is_symlink()
@@ -287,7 +287,7 @@ def test_a_text_that_nobody_needs_any_more_is_not_missing(store: BlockStore, mon
         other.remove_name("skill", "name-2", FINGERPRINT.id)
         other.collect()
 
-    monkeypatch.setattr("agentkv.store.check._Check._marks", marks)
+    monkeypatch.setattr("agentkv.store.check._Pointers._marks", marks)
     assert check(store.files).damage == ()
     assert not store.files.texts.path(sha256(b"text 2")).exists()
 
@@ -526,8 +526,8 @@ def test_repair_waits_for_readers(store: BlockStore, monkeypatch: pytest.MonkeyP
     other = BlockStore(store.root)
     with other.files.lock.shared():
         before = everything(store.root)
-        real = store.files.lock.exclusive
-        monkeypatch.setattr(store.files.lock, "exclusive", lambda wait_s=0.0: real(0.05))
+        real = store.files.lock.try_exclusive
+        monkeypatch.setattr(store.files.lock, "try_exclusive", lambda wait_s=0.0: real(0.05))
         with pytest.raises(StoreReadError):
             repair(store.files, report)
         assert everything(store.root) == before

@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "data" / "store-v1"
 LISTING = "98b5500402f534b374ea076c31a788b82a3639e09e3c1aea494e4ae5102c56ac"
 """SHA-256 over a line for each file, in order: its path, a space, the SHA-256 of its bytes."""
 
-# Block: tokens, SHA-256 of the state, SHA-256 of the logits behind it and the byte "A".
+# Block: tokens, SHA-256 of the state, SHA-256 of the logits after it and the byte "A".
 STATES = {
     "1bcbfa9ac487b2a1cd1d951132c34f504875c7771c36b2a50dc6d878f40e80cf": (
         97,

@@ -52,14 +52,6 @@ class MemorySegmentStore:
             raise CorruptBlock("segment", None, "another length")
         return as_bytes(held).copy()
 
-    def get_into(self, ref: SegmentRef, out: Bytes, *, deep: bool = False) -> bool:
-        if out.shape != (ref.n_bytes,) or out.dtype != np.uint8:
-            raise UsageError("another shape")
-        held = self.get(ref)
-        if held is not None:
-            out[:] = held
-        return held is not None
-
     def flush(self, digests: Iterable[str]) -> None:
         list(digests)
 
@@ -101,9 +93,6 @@ class SegmentStoreContract:
         assert found.dtype == np.uint8
         assert found.shape == (n_bytes,)
         assert found.tobytes() == data
-        out = np.full(n_bytes, 7, np.uint8)
-        assert store.get_into(ref, out) is True
-        assert out.tobytes() == data
 
     def test_all_are_told_with_their_sizes_and_swept(self, store: SegmentStore) -> None:
         pieces = [state(seed) for seed in range(5)]
@@ -131,7 +120,6 @@ class SegmentStoreContract:
         assert store.has(ref.sha256) is False
         assert store.check(ref) is False
         assert store.get(ref) is None
-        assert store.get_into(ref, np.empty(ref.n_bytes, np.uint8)) is False
         assert store.stored_bytes(ref.sha256) is None
         assert store.remove(ref.sha256) is False
 
@@ -154,13 +142,6 @@ class SegmentStoreContract:
         store.put(reference(data), data)
         with pytest.raises(CorruptBlock):
             store.get(reference(data).model_copy(update={"n_bytes": 255}))
-
-    def test_refuses_an_output_that_does_not_fit(self, store: SegmentStore) -> None:
-        data = state(1)
-        store.put(reference(data), data)
-        for out in (np.empty(255, np.uint8), np.empty(128, np.uint16)):
-            with pytest.raises(UsageError):
-                store.get_into(reference(data), out)  # type: ignore[arg-type]
 
     def test_blocks_of_other_widths_share_equal_bytes(self, store: SegmentStore) -> None:
         zeros = bytes(4096)
@@ -237,7 +218,7 @@ def test_every_flipped_bit_every_cut_and_an_extra_byte_are_refused(tmp_path: Pat
     for changed in bad:
         path.unlink()  # a new file: ext4 flushes one that is cut and written again
         path.write_bytes(changed)
-        for call in (store.get, store.check, lambda r: store.get_into(r, np.empty(r.n_bytes, np.uint8))):
+        for call in (store.get, store.check):
             with pytest.raises(CorruptBlock) as caught:
                 call(ref)
             assert caught.value.path == path
@@ -276,13 +257,13 @@ def test_damage_within_one_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
 
 
 class CountingHashlib:
-    """``hashlib`` that counts how often a digest is begun."""
+    """``hashlib`` that counts how often a digest is started."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.started = 0
 
     def sha256(self, data: bytes) -> object:
-        self.begun += 1
+        self.started += 1
         return hashlib.sha256(data)
 
 
@@ -298,7 +279,7 @@ def test_once_hashes_once_and_always_each_time(
     monkeypatch.setattr(segments, "hashlib", counting)
     for _ in range(3):
         assert store.check(reference(data))
-    assert counting.begun == expected
+    assert counting.started == expected
 
 
 FRAME = bytes.fromhex("28b52ffd20073900007b2276223a317d")  # one zstd frame of the 7 bytes {"v":1}

@@ -1,4 +1,4 @@
-"""One small file of a store zeroed, cut or replaced: nothing else stops; it is said, listed, mended or moved aside."""
+"""One small file of a store zeroed, cut or replaced: nothing else stops; it is reported, mended or quarantined."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         memory.store.pin(first)
         memory.store.set_import(Import(block_id=first, pack_sha256="ab" * 32, signed_by=None, decision="unsigned"))
         memory.store.set_budget(10**9)
-        said = [Message("user", "One."), Message("assistant", "Two."), Message("user", "Three.")]
-        kept = memory.ask(said, skill=None, keep=True)
+        messages = [Message("user", "One."), Message("assistant", "Two."), Message("user", "Three.")]
+        kept = memory.ask(messages, skill=None, keep=True)
         parent = memory.store.verify(kept.checkpoint or "").parent_id
         memory.store.take_away([parent or ""])
         Corpus(memory, window=256, overlap=0).add([folder / "returns.md"])
@@ -73,7 +73,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-TOLD = ("names", "router", "documents/corpora", "documents/files", "agentkv-settings.json", "agentkv-store.json")
+WARNED_OF = ("names", "router", "documents/corpora", "documents/files", "agentkv-settings.json", "agentkv-store.json")
 """What each use meets. The others are read where they are needed, or say the safe thing."""
 
 
@@ -116,14 +116,14 @@ def test_one_damaged_file_closes_nothing(
         root = Path(shutil.copytree(template, tmp_path / str(number)))
         path = root / source.relative_to(template)
         path.write_bytes(spoilt(path.read_bytes()))
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found = {finding.path for finding in BlockStore(root, create=False).check().damage}
             use(root)
         if kind not in ("turns", "decisions", "agentkv-uses.sqlite"):
             assert path in found, source
-            told = any(issubclass(one.category, AgentKVWarning) for one in said)
-            assert told or kind not in TOLD, source
+            is_warned_of = any(issubclass(warning.category, AgentKVWarning) for warning in caught)
+            assert is_warned_of or kind not in WARNED_OF, source
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AgentKVWarning)
             with BlockStore(root, create=False) as store:

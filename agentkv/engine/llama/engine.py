@@ -31,8 +31,7 @@ from agentkv.engine.llama.scoring import SequenceScorer
 from agentkv.engine.settings import EngineSettings
 from agentkv.engine.values import first_non_number
 from agentkv.errors import Cancelled, EngineClosed, InvalidState, NativeRefusal, UsageError
-from agentkv.io.forks import OwnedLock
-from agentkv.io.shared import Shared
+from agentkv.io.forks import OwnedLock, Shared
 from agentkv.models import resolve
 from agentkv.records import Fingerprint, StateLayout
 

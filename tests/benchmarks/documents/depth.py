@@ -257,7 +257,7 @@ def peak(payload: dict[str, Any]) -> dict[str, Any]:
     ):
         corpus = Corpus(memory, CORPUS)
         for key, number in payload["windows"]:
-            record = corpus.shelf.documents.sound(key)
+            record = corpus.shelf.documents.valid(key)
             if record is not None:
                 _ask(corpus, Point(_hit(key, record, number), 0, 0))
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
