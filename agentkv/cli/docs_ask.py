@@ -144,9 +144,8 @@ def ask(
     """Answer a question from documents: find a chunk, graft it, quote it, answer."""
     from agentkv.documents import Corpus as Opened
 
-    model, settings = engine.chosen(store)
     with (
-        options.open_memory(store, model, settings, embedder=embedder) as memory,
+        options.open_memory(store, *engine.chosen(store), embedder=embedder) as memory,
         cancelled_by_ctrl_c() as cancellation,
     ):
         opened = Opened(memory, corpus)
