@@ -47,7 +47,6 @@ ALLOWED = {
     "tests/cli/test_ask.py": r'"--reread"',
     "agentkv/cli/docs_add.py": r'"reread"',
     "agentkv/cli/flywheel.py": r"baked_in",
-    "agentkv/cli/learn.py": r"baked_in",
     "tests/cli/test_flywheel.py": r'"behind"',
     "tests/cli/test_pack.py": r'"refuted"',  # a verdict of records
 }
@@ -62,14 +61,12 @@ ROOMS = [
     "agentkv/cli/deposit.py",
     "agentkv/cli/docs.py",
     "agentkv/cli/docs_add.py",
-    "agentkv/cli/docs_ask.py",
     "agentkv/cli/engines.py",
     "agentkv/cli/evidence.py",
-    "agentkv/cli/flywheel.py",
     "agentkv/cli/forget.py",
     "agentkv/cli/inspection.py",
     "agentkv/cli/inventory.py",
-    "agentkv/cli/learn.py",
+    "agentkv/cli/flywheel.py",
     "agentkv/cli/options.py",
     "agentkv/cli/output.py",
     "agentkv/cli/pack.py",
