@@ -7,11 +7,11 @@
     inventory.py        a store's content by name, id and model; what went for the budget
     engines.py          what is of another engine than the one that would be opened; commands that deposit it again
     deposit.py ask.py   deposit · ask, chat
-    skills.py skills_deposit.py skills_test.py docs.py docs_add.py docs_ask.py threads.py
+    skills.py skills_deposit.py skills_test.py docs.py docs_add.py docs.py threads.py
     inspection.py       list, show
     stats.py settings.py
     check.py care.py    check, verify · gc, rm, pin, unpin
-    forget.py learn.py flywheel.py route.py pack.py pack_import.py
+    forget.py flywheel.py route.py pack.py pack_import.py
     models.py bench.py evidence.py replay.py demo.py
 
 Results go to stdout, progress and errors to stderr.
@@ -34,12 +34,10 @@ from agentkv.cli import (
     deposit,
     docs,
     docs_add,
-    docs_ask,
     evidence,
     flywheel,
     forget,
     inspection,
-    learn,
     models,
     pack,
     pack_import,
@@ -102,8 +100,8 @@ _group(
     status=docs.status,
     rm=docs.rm,
     reindex=docs_add.reindex,
-    find=docs_ask.find,
-    ask=docs_ask.ask,
+    find=docs.find,
+    ask=docs.ask,
 )
 app.add_typer(threads.app, name="threads", rich_help_panel=_SOURCES)
 app.command("list", rich_help_panel=_STORE)(inspection.list_)
@@ -117,8 +115,8 @@ app.command(rich_help_panel=_CARE)(care.rm)
 app.command(rich_help_panel=_CARE)(forget.forget)
 app.command(rich_help_panel=_CARE)(care.pin)
 app.command(rich_help_panel=_CARE)(care.unpin)
-app.command(rich_help_panel=_LEARN)(learn.learn)
-app.command(rich_help_panel=_LEARN)(learn.solve)
+app.command(rich_help_panel=_LEARN)(flywheel.learn)
+app.command(rich_help_panel=_LEARN)(flywheel.solve)
 _group(
     "flywheel",
     _LEARN,

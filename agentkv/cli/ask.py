@@ -88,13 +88,12 @@ def ask(
 
     if skill is not None and no_skill:
         raise UsageError("--skill and --no-skill exclude each other")
-    model, settings = engine.chosen(store)
     sampling = Sampling(**vars(drawing))
     if json_schema is not None and grammar is not None:
         raise UsageError("--json-schema and --grammar exclude each other")
     schema, gbnf = _read(json_schema), _read(grammar)
     with (
-        options.open_memory(store, model, settings, router=router, strict=strict) as memory,
+        options.open_memory(store, *engine.chosen(store), router=router, strict=strict) as memory,
         cancelled_by_ctrl_c() as cancellation,
     ):
         if schema is not None:

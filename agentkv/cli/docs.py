@@ -1,4 +1,7 @@
-"""``agentkv docs list``, ``status`` and ``rm``: corpora, their files, and retiring them. Loads no model.
+"""``agentkv docs list``, ``status`` and ``rm``: corpora, their files, and retiring them, without a model.
+``docs find``: the chunks that fit a question; a model is loaded only to rerank. ``docs ask``: an answer on stdout with
+the quote that it rests on and where that stands; what was tried, token counts and times go to stderr. No chunk that
+holds the answer is a result, not an error.
 
 A file that is named, and lies where it was added from as it was added, goes at once; a folder, ``--all``, and a file of
 which the corpus has the only copy are asked for (or take ``--yes``).
@@ -8,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,18 +21,36 @@ import typer
 from agentkv.cli import options
 from agentkv.cli.command import Result
 from agentkv.cli.engines import expected, record_of, say_note
-from agentkv.cli.options import StoreOptions
-from agentkv.cli.output import Column, confirm, count, number, picked, say, show_rows, size
+from agentkv.cli.options import EngineOptions, StoreOptions
+from agentkv.cli.output import (
+    Column,
+    confirm,
+    count,
+    cut,
+    duration,
+    is_terminal,
+    number,
+    one_line,
+    picked,
+    say,
+    show_rows,
+    size,
+    tell,
+)
+from agentkv.cli.progress import cancelled_by_ctrl_c
+from agentkv.cli.progress import status as spinner
 from agentkv.errors import AgentKVError, UsageError
 
 if TYPE_CHECKING:
     from agentkv.blocks.mismatch import Fields
-    from agentkv.documents import Hit, Shelf
+    from agentkv.documents import Hit, Reply, Shelf
+    from agentkv.documents.answer import Attempt, Evidence
     from agentkv.documents.records import CorpusRecord
     from agentkv.store.catalog import BlockStore
 
 
 DEFAULT = "documents"
+
 Corpus = Annotated[str, typer.Option("--corpus", metavar="NAME", help="The corpus meant.")]
 
 
@@ -189,6 +212,7 @@ def status(*, corpus: Corpus = DEFAULT, model: options.ModelFilter = None, store
 
 
 _BY = {"known": "", "guessed": " ?", "given": ""}
+
 _DOCUMENT = (
     Column("file", "path", wraps=True),
     Column("kind", "kind"),
@@ -273,3 +297,195 @@ def _ask(shelf: Shelf, corpus: str, paths: Sequence[str], *, yes: bool, as_json:
         lost = f", {len(only):,} of them kept nowhere else as they were added" if only else ""
         rows = sorted((there[key] for key in doomed), key=lambda document: document.path)
         confirm(what + lost, yes=yes, as_json=as_json, show=lambda: show_rows(_DOCUMENT[:1], rows))
+
+
+# --- find -----------------------------------------------------------------------------------------
+
+
+_WIDTH = 300
+
+K_HELP = "Chunks to show, or to try at most."
+
+
+def find(
+    *,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you look for, in quotes.")],
+    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help=K_HELP)] = 5,
+    rerank: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Let the model order the first N; a prefill for each that is not stored yet."
+        ),
+    ] = 0,
+    corpus: Corpus = DEFAULT,
+    embedder: options.Embedder = None,
+    engine: EngineOptions,
+    store: StoreOptions,
+) -> Result:
+    """Find the chunks that fit a question best, by full-text search and, with an embedder, by embedding similarity."""
+    from agentkv.documents import Corpus as Opened
+    from agentkv.documents.corpus import find as find_chunks
+
+    if not question.strip():
+        raise UsageError("the question is empty")
+    model, settings = engine.chosen(store)
+    if rerank:
+        with (
+            options.open_memory(store, model, settings, embedder=embedder) as memory,
+            cancelled_by_ctrl_c() as cancellation,
+        ):
+            how: Any = {"rerank_from": rerank, "embed": memory.embedder, "cancellation": cancellation}
+            hits = Opened(memory, corpus).find(question, k, **how)
+    else:
+        with open_shelf(store, corpus, engine.model) as (_, shelf, _), options.open_embedder(embedder) as opened:
+            hits = find_chunks(shelf, question, k, embed=opened)
+    record: dict[str, Any] = {"corpus": corpus, "question": question, "hits": [hit_record(hit) for hit in hits]}
+    return Result(record, lambda: _show_find(question, hits))
+
+
+def _show_find(question: str, hits: list[Hit]) -> None:
+    if not hits:
+        from agentkv.documents.locate import nothing_found
+
+        say(nothing_found(question))
+    for rank, hit in enumerate(hits, 1):
+        say(f"{rank}. {place(hit.path, hit.start, hit.stop, hit.heading)}  {hit.score:.1f}")
+        say(f"   {one_line(f'{hit.columns} … {hit.text}' if hit.columns else hit.text, _WIDTH)}", dim=True)
+
+
+# --- ask ------------------------------------------------------------------------------------------
+
+
+class AnswerFrom(StrEnum):
+    """What an answer is said from."""
+
+    WINDOW = "window"
+    QUOTE = "quote"
+
+
+_ORIGIN = {
+    "changed": "the file has changed since: this is quoted from the version that was added",
+    "gone": "the file is no longer there",
+}
+
+
+def ask(
+    *,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know, in quotes.")],
+    k: Annotated[int, typer.Option("--k", "-k", metavar="N", min=1, help=K_HELP)] = 3,
+    votes: Annotated[bool, typer.Option("--votes", help="Ask all k chunks and take what most of them say.")] = False,
+    together: Annotated[
+        bool, typer.Option("--together", help="Put the k chunks one after the other and answer from all of them.")
+    ] = False,
+    rerank: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Let the model order the first N; a prefill for each that is not stored yet."
+        ),
+    ] = 0,
+    max_new: options.MaxNew = None,
+    answer_from: Annotated[
+        AnswerFrom | None,
+        typer.Option(show_default="by the model's size", help="Answer after the whole chunk, or from the quote alone."),
+    ] = None,
+    refresh: Annotated[
+        bool | None,
+        typer.Option(
+            "--refresh/--no-refresh",
+            show_default="asks on a terminal",
+            help="First add again the files that have changed since they were added.",
+        ),
+    ] = None,
+    corpus: Corpus = DEFAULT,
+    embedder: options.Embedder = None,
+    as_json: bool,
+    engine: EngineOptions,
+    store: StoreOptions,
+) -> Result:
+    """Answer a question from documents: find a chunk, graft it, quote it, answer."""
+    from agentkv.documents import Corpus as Opened
+
+    with (
+        options.open_memory(store, *engine.chosen(store), embedder=embedder) as memory,
+        cancelled_by_ctrl_c() as cancellation,
+    ):
+        opened = Opened(memory, corpus)
+        how: Any = {
+            "votes": votes,
+            "together": together,
+            "rerank_from": rerank,
+            "embed": memory.embedder,
+            "max_new": max_new,
+            "answer_from": None if answer_from is None else answer_from.value,
+            "cancellation": cancellation,
+        }
+        with spinner("asking"):
+            reply = opened.ask(question, k, refresh=bool(refresh), **how)
+        if reply.moved_on and refresh is None and not as_json and _wants_them_read(reply.moved_on):
+            with spinner("adding what has changed"):
+                reply = opened.ask(question, k, refresh=True, **how)
+    return Result(_record(corpus, reply), lambda: _show_ask(reply))
+
+
+def _wants_them_read(moved_on: Sequence[str]) -> bool:
+    """Whether changed files are to be added again: asked where there is a terminal."""
+    question = f"{', '.join(moved_on)} changed: add again and ask once more?"
+    return is_terminal() and typer.confirm(question, default=True, err=True)
+
+
+def _record(corpus: str, reply: Reply) -> dict[str, Any]:
+    return {
+        "corpus": corpus,
+        "question": reply.question,
+        "answer": reply.answer,
+        "evidence": asdict(reply.evidence) if reply.evidence else None,
+        "votes": reply.votes,
+        "notes": list(reply.notes),
+        "moved_on": list(reply.moved_on),
+        "attempts": [_attempt(attempt) for attempt in reply.attempts],
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        **{key: value for key, value in hit_record(attempt.hit).items() if key not in {"text", "columns"}},
+        **picked(attempt, "answer", "draft", "cut_at", "confidence", "read_now", "kept"),
+        "evidence": asdict(attempt.evidence) if attempt.evidence else None,
+        "tokens": attempt.tokens.model_dump(),
+        "ms": {"restore": attempt.restore_ms, "answer": attempt.answer_ms},
+    }
+
+
+def _show_ask(reply: Reply) -> None:
+    if reply.answer is None or reply.evidence is None:
+        from agentkv.documents.locate import nothing_found
+
+        say("not stated in any chunk that was tried" if reply.attempts else nothing_found(reply.question))
+    else:
+        say(reply.answer)
+        say()
+        if reply.evidence.columns:
+            say(f"{reply.evidence.columns}:", dim=True)
+        say(f'"{reply.evidence.quote}"')
+        say(_place(reply.evidence))
+    if reply.cut_at:
+        tell(cut(reply.cut_at))
+    for attempt in reply.attempts:
+        tell(_about(attempt), dim=True)
+
+
+def _place(evidence: Evidence) -> str:
+    checked = "" if evidence.verified or evidence.origin == "changed" else "; NOT found there when read again"
+    origin = f"; {_ORIGIN[evidence.origin]}" if evidence.origin in _ORIGIN else ""
+    return f"{place(evidence.path, evidence.start, evidence.stop, evidence.heading)}{checked}{origin}"
+
+
+def _about(attempt: Attempt) -> str:
+    tokens = attempt.tokens
+    how = "prefilled now" if attempt.read_now else "grafted" if attempt.kept else "prefilled, not kept"
+    stated = "" if attempt.answer is not None else ", not stated"
+    return (
+        f"[{attempt.hit.path} chunk {attempt.hit.number + 1} of {count(len(attempt.hit.document.windows), 'chunk')}, "
+        f"{how} in {duration(attempt.restore_ms)}{stated} | tokens: {tokens.restored:,} restored, {tokens.prefilled:,} "
+        f"prefilled, {tokens.generated:,} generated | answer {duration(attempt.answer_ms)}]"
+    )

@@ -85,7 +85,6 @@ def add(
     from agentkv.documents import Corpus as Opened
 
     keep = _keep(eager, lazy, top)
-    model, settings = engine.chosen(store)
     place = store.path
     _check(place, paths)
     with contextlib.ExitStack() as held:
@@ -93,7 +92,7 @@ def add(
         if is_thrown_away:
             store = StoreOptions(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="agentkv-"))) / "store")
         create = is_thrown_away or not dry_run
-        memory = held.enter_context(options.open_memory(store, model, settings, create=create, embedder=embedder))
+        memory = held.enter_context(options.open_memory(store, *engine.chosen(store), create=create, embedder=embedder))
         opened = Opened(memory, corpus, window=tokens, overlap=overlap, keep=keep, top=top)
         how: Any = {"include": include or (), "exclude": exclude or (), "encoding": encoding}
         plan, forecast, report = _work(opened, paths, how, _Wish(dry_run, yes, as_json))

@@ -41,8 +41,7 @@ def question(
     store: StoreOptions,
 ) -> Result:
     """Show which block the router picks for a question, and every candidate's score."""
-    model, settings = engine.chosen(store)
-    with options.open_memory(store, model, settings, router=router, strict=strict) as memory:
+    with options.open_memory(store, *engine.chosen(store), router=router, strict=strict) as memory:
         decision = memory.route(text)
         known = {entry.name: entry.description for entry in memory.names()} if explain else {}
     return Result(decision.model_dump(mode="json"), lambda: show(decision, known))
@@ -383,8 +382,7 @@ def log(
         entries = list(deque(DecisionLog(opened.root / DECISIONS).read(), last))
     rows: list[dict[str, Any]] = [entry.model_dump(mode="json") for entry in entries]
     if replay:
-        model, settings = engine.chosen(store)
-        with options.open_memory(store, model, settings, embedder=embedder) as memory:
+        with options.open_memory(store, *engine.chosen(store), embedder=embedder) as memory:
             outcomes = (_again(memory, entry) for entry in entries)
             label = lambda i: entries[i].question or entries[i].question_sha256[:12]  # noqa: E731
             for row, outcome in zip(rows, steps_bar(outcomes, len(entries), "decision", label), strict=True):

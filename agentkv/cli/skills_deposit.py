@@ -242,8 +242,7 @@ def watch(
 
     With --json it prints one JSON document a line, one an event.
     """
-    model, settings = engine.chosen(store)
-    with options.open_memory(store, model, settings, create=True) as memory, _asked_to_end() as ended:
+    with options.open_memory(store, *engine.chosen(store), create=True) as memory, _asked_to_end() as ended:
         library = open_library(memory, folders, max_tokens, references, allow_inexact)
         places = ", ".join(str(root) for root in library.inventory.roots)
         with library.watch(lambda event: _tell(event, as_json)) as watching:

@@ -32,7 +32,7 @@ def test_table(run: Run, skills: Path) -> None:
     assert (first.split()[0], second.split()[0]) == ("fees", "release")
     assert first.split()[-1] == "exact"
     assert total.startswith("2 new: ")
-    assert run("deposit", skills).stdout.splitlines()[-1] == "2 known, nothing to read"
+    assert run("deposit", skills).stdout.splitlines()[-1] == "2 known, nothing to prefill"
 
 
 def test_one_skill_by_folder_or_file(run: Run, skills: Path) -> None:

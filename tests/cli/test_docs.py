@@ -212,8 +212,8 @@ def test_asking_about_a_file_that_has_changed(added: Run, folder: Path, monkeypa
         asked.append(text)
         return True
 
-    monkeypatch.setattr("agentkv.cli.docs_ask.typer.confirm", confirm)
-    monkeypatch.setattr("agentkv.cli.docs_ask.is_terminal", lambda: True)
+    monkeypatch.setattr("agentkv.cli.docs.typer.confirm", confirm)
+    monkeypatch.setattr("agentkv.cli.docs.is_terminal", lambda: True)
     assert "7 days" in added("docs", "ask", question, "-k", 1, "--no-refresh").stdout
     assert asked == []
     new = added("docs", "ask", question, "-k", 1)

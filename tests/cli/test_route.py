@@ -73,7 +73,7 @@ def test_learning_takes_a_share_that_may_be_lost(filled: Run, tmp_path: Path) ->
     assert given_up["none"] > kept["none"]
     assert given_up["channel"] == kept["channel"]
     screen = filled("route", "learn", tmp_path / "q.jsonl").stdout
-    assert "meaning of card and labelled questions" in screen
+    assert "embeddings of card and labelled questions" in screen
     assert filled("route", "learn", tmp_path / "q.jsonl", "--lose", "2").exit_code == 2
 
 

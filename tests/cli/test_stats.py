@@ -113,7 +113,7 @@ def test_days_and_since(filled: Run, store: Path) -> None:
     assert record(filled("stats", "--since", "2026-02-01", "--json"))["saved"]["turns"] == 1
     screen = filled("stats", "--by", "day").stdout
     assert "2026-01-31" in screen
-    assert "saved: tokens restored, times what reading a token took here" in screen
+    assert "saved: tokens restored, times what the prefill of a token took here" in screen
     assert "no turn on record since 2200-01-01" in filled("stats", "--by", "day", "--since", "2200-01-01").stdout
 
 
@@ -198,7 +198,7 @@ def test_damage(filled: Run, store: Path) -> None:
     result = filled("stats")
     assert result.exit_code == 42
     assert "1 CORRUPT" in result.stdout
-    assert "not known while something is damaged" in result.stdout
+    assert "not known while something is corrupt" in result.stdout
 
 
 def test_the_quarantine(filled: Run, store: Path) -> None:
