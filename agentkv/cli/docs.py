@@ -47,8 +47,7 @@ def open_shelf(store: StoreOptions, corpus: str, model: str | None) -> Iterator[
 
 def _meant(store: BlockStore, corpus: str, model: str | None) -> tuple[str | None, str | None]:
     """The model and the fingerprint to choose by, where several engines have a corpus of that name."""
-    from agentkv.documents.elsewhere import differences
-    from agentkv.documents.shelf import shelves
+    from agentkv.documents.shelf import differences, shelves
 
     called = None if model is None else name_of_model(model)
     found = [(shelf, record) for shelf in shelves(store) if (record := shelf.record) is not None]
@@ -78,8 +77,8 @@ def hit_record(hit: Hit) -> dict[str, Any]:
     return {
         "origin": hit.document.origin,
         "window": hit.number,
-        "tokens": hit.window.n_tokens,
-        "block_id": hit.window.block_id,
+        "tokens": hit.chunk.n_tokens,
+        "block_id": hit.chunk.block_id,
         **picked(hit, "path", "heading", "start", "stop", "score", "method", "columns", "text"),
     }
 
@@ -95,8 +94,7 @@ def place(path: str, start: int, stop: int, heading: str = "") -> str:
 
 def list_(*, store: StoreOptions) -> Result:
     """List the corpora of a store, of every model."""
-    from agentkv.documents.elsewhere import fields_of
-    from agentkv.documents.shelf import shelves
+    from agentkv.documents.shelf import fields_of, shelves
 
     failures: list[AgentKVError] = []
     with store.open() as opened:
@@ -106,10 +104,11 @@ def list_(*, store: StoreOptions) -> Result:
             if record is not None:
                 fields = fields_of(shelf, record, meant.fingerprint, meant.model)
                 of_each.append((record.name, fields))
-                windows = sum(len(document.windows) for document in documents)
+                windows = sum(len(document.chunks) for document in documents)
                 rows.append(
                     {
-                        **picked(record, "name", "model", "fingerprint_id", "window", "overlap"),
+                        **picked(record, "name", "model", "fingerprint_id", "overlap"),
+                        "window": record.chunk_tokens,
                         "files": len(documents),
                         "windows": windows,
                         "stored": len(shelf.stored()),
@@ -157,8 +156,8 @@ _CORPUS = (
 
 def status(*, corpus: Corpus = DEFAULT, model: options.ModelFilter = None, store: StoreOptions) -> Result:
     """Show a corpus: files, chunks, what is stored of them, and which files have changed since they were added."""
-    from agentkv.documents.elsewhere import fields_of
-    from agentkv.documents.meaning import embedding_indexes
+    from agentkv.documents.embeddings import embedding_indexes
+    from agentkv.documents.shelf import fields_of
 
     with open_shelf(store, corpus, model) as (opened, shelf, record):
         stored, there = shelf.stored(), shelf.all().values()
@@ -167,13 +166,13 @@ def status(*, corpus: Corpus = DEFAULT, model: options.ModelFilter = None, store
                 **picked(document, "path", "origin", "kind", "encoding", "encoding_by"),
                 "state": shelf.origin_state(document),
                 "bytes": document.n_bytes,
-                "windows": len(document.windows),
-                "stored": sum(window.block_id in stored for window in document.windows),
+                "windows": len(document.chunks),
+                "stored": sum(chunk.block_id in stored for chunk in document.chunks),
                 "tokens": document.n_tokens,
             }
             for document in sorted(there, key=lambda document: (document.path, document.origin))
         ]
-        of_corpus = record.model_dump(exclude={"format", "prefix"})
+        of_corpus = record.model_dump(exclude={"format", "prefix"}, by_alias=True)
         embedded = embedding_indexes(shelf)
         meant = expected(opened, model)
         fields = fields_of(shelf, record, meant.fingerprint, meant.model)

@@ -47,7 +47,7 @@ def find(
     store: StoreOptions,
 ) -> Result:
     """Find the chunks that fit a question best, by full-text search and, with an embedder, by embedding similarity."""
-    from agentkv.documents.corpus import find as find_windows
+    from agentkv.documents.corpus import find as find_chunks
 
     if not question.strip():
         raise UsageError("the question is empty")
@@ -56,7 +56,7 @@ def find(
         hits = _reranked(store, opened_as, settings, corpus, question, k, rerank, embedder)
     else:
         with open_shelf(store, corpus, engine.model) as (_, shelf, _), options.open_embedder(embedder) as opened:
-            hits = find_windows(shelf, question, k, embed=opened)
+            hits = find_chunks(shelf, question, k, embed=opened)
     record: dict[str, Any] = {"corpus": corpus, "question": question, "hits": [hit_record(hit) for hit in hits]}
     return Result(record, lambda: _show_find(question, hits))
 
@@ -98,7 +98,7 @@ def _show_find(question: str, hits: list[Hit]) -> None:
 class AnswerFrom(StrEnum):
     """What an answer is said from."""
 
-    WINDOW = "window"
+    CHUNK = "chunk"
     QUOTE = "quote"
 
 
@@ -189,7 +189,8 @@ def _record(corpus: str, reply: Reply) -> dict[str, Any]:
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         **{key: value for key, value in hit_record(attempt.hit).items() if key not in {"text", "columns"}},
-        **picked(attempt, "answer", "draft", "cut_at", "confidence", "read_now", "kept"),
+        **picked(attempt, "answer", "draft", "cut_at", "confidence", "kept"),
+        "read_now": attempt.prefilled_now,
         "evidence": asdict(attempt.evidence) if attempt.evidence else None,
         "tokens": attempt.tokens.model_dump(),
         "ms": {"restore": attempt.restore_ms, "answer": attempt.answer_ms},
@@ -222,10 +223,10 @@ def _place(evidence: Evidence) -> str:
 
 def _about(attempt: Attempt) -> str:
     tokens = attempt.tokens
-    how = "prefilled now" if attempt.read_now else "grafted" if attempt.kept else "prefilled, not kept"
+    how = "prefilled now" if attempt.prefilled_now else "grafted" if attempt.kept else "prefilled, not kept"
     stated = "" if attempt.answer is not None else ", not stated"
     return (
-        f"[{attempt.hit.path} chunk {attempt.hit.number + 1} of {count(len(attempt.hit.document.windows), 'chunk')}, "
+        f"[{attempt.hit.path} chunk {attempt.hit.number + 1} of {count(len(attempt.hit.document.chunks), 'chunk')}, "
         f"{how} in {duration(attempt.restore_ms)}{stated} | tokens: {tokens.restored:,} restored, {tokens.prefilled:,} "
         f"prefilled, {tokens.generated:,} generated | answer {duration(attempt.answer_ms)}]"
     )

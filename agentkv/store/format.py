@@ -407,7 +407,7 @@ def encode_record(magic: str, record: Record) -> bytes:
     try:
         fields = type(record).model_fields
         young = {name for name in record.added if getattr(record, name) == fields[name].default}
-        return seal(magic, canonical_json(record.model_dump(mode="json", exclude=young)))
+        return seal(magic, canonical_json(record.model_dump(mode="json", by_alias=True, exclude=young)))
     except (TypeError, ValueError) as error:  # integers over 64 bits, lone surrogates
         raise Malformed(f"cannot be written as JSON: {error}") from error
 
@@ -423,7 +423,7 @@ def decode_record(magic: str, data: bytes, kind: type[R]) -> R:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
-    if seal(magic, canonical_json(record.model_dump(mode="json", exclude_unset=True))) != data:
+    if seal(magic, canonical_json(record.model_dump(mode="json", by_alias=True, exclude_unset=True))) != data:
         raise Malformed("the body is not canonical JSON")
     return record
 

@@ -1,7 +1,7 @@
 """``compose``: two pieces of text in one context, by sequential prefill and by stitching states.
 
 For each sample of real text: the reference is one prefill of both pieces and a turn. ``chain`` is what agentkv does
-(:func:`agentkv.documents.compose.chain`): piece deposited behind piece, the last block grafted, the turn read; it has
+(:func:`agentkv.documents.chunks.chain`): piece deposited behind piece, the last block grafted, the turn read; it has
 to give the same logits, bit for bit. ``stitched as they stand`` and ``stitched in place`` were read apart and put
 together (:mod:`tests.benchmarks.documents.stitch`); the first has to differ, or this benchmark could show nothing.
 
@@ -19,7 +19,7 @@ from agentkv.bench.exactness import kl_divergence
 from agentkv.bench.report import now, origin, say
 from agentkv.bench.size import opened
 from agentkv.blocks.blocks import Blocks
-from agentkv.documents.compose import chain
+from agentkv.documents.chunks import chain
 from agentkv.engine.base import Engine, Logits
 from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.errors import GuaranteeViolated, UsageError

@@ -11,7 +11,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured
-from agentkv.documents.readable import readable
+from agentkv.documents.readers import readable
 from agentkv.errors import GuaranteeViolated, UsageError
 from tests.benchmarks.documents import questions
 from tests.benchmarks.documents.questions import Question, load, places
@@ -123,7 +123,7 @@ def test_a_quote_is_right_if_it_touches_a_passage(change: dict[str, Any], right:
 
 
 def test_figures_tell_the_halves_apart() -> None:
-    nothing = {"answer": None, "quote": None, "attempts": []}
+    nothing: dict[str, Any] = {"answer": None, "quote": None, "attempts": []}
     raw = {
         "a": record(),
         "b": record(kept_out=True, asked=nothing),
