@@ -30,7 +30,7 @@ class Record(BaseModel):
     def on_disk(self) -> dict[str, Any]:
         """JSON values of the fields as files have them, without ``added`` ones at their default, here and in records
         inside; so a record of an earlier version keeps its bytes and digest."""
-        return self.model_dump(mode="json", exclude=self._young())
+        return self.model_dump(mode="json", by_alias=True, exclude=self._young())
 
     def _young(self) -> dict[str, Any]:
         fields = type(self).model_fields

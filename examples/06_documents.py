@@ -29,9 +29,9 @@ def fake_answer(prompt: str) -> str:
 def main() -> None:
     model = sys.argv[1] if len(sys.argv) > 1 else FakeEngine(window=4096, replies=fake_answer)
     with TemporaryDirectory() as store, AgentMemory(store, model) as memory:
-        corpus = Corpus(memory, window=384, overlap=32)
+        corpus = Corpus(memory, chunk_tokens=384, overlap=32)
         report = corpus.add(FOLDERS, include=["*.md"])
-        print(report.read, "chunks prefilled and stored")
+        print(report.prefilled, "chunks prefilled and stored")
 
         hit = corpus.find(QUESTION, k=1)[0]
         print(f"found: {hit.path} > {hit.heading}, bytes {hit.start} to {hit.stop}")

@@ -23,7 +23,7 @@ PUBLIC = {
         "EngineSettings", "FakeEmbedder", "FakeEngine", "LlamaEmbedder", "LlamaEngine", "Message", "Sampling",
         "SkillLibrary", "Thread", "Turn", "TurnOptions", "__version__",
     ],
-    "agentkv.documents": ["AddReport", "Corpus", "Hit", "Plan", "Reply", "Shelf", "find_shelf"],
+    "agentkv.documents": ["AddPlan", "AddReport", "Corpus", "Hit", "Reply", "Shelf", "find_shelf"],
     "agentkv.evidence": ["Item", "Ledger", "Run", "Score", "VerifyReport", "score", "verify"],
     "agentkv.flywheel": [
         "Answered", "BestOfN", "Flywheel", "FromFile", "Learned", "SelfRepair", "Task", "Truth",

@@ -76,10 +76,10 @@ def test_turns_in_any_order_are_those_of_a_fresh_memory(tmp_path: Path, smollm2:
     alone = {site: memory.ask(question, skill=site, graft=False, max_new=12).text for site in codes}
     nothing = memory.ask(question, skill=None, graft=False, max_new=12).text
     assert not any(code in nothing for code in codes.values())
-    for site in ["cedar", "amber", None, "amber", "birch", None, "cedar", "birch"]:
-        turn = memory.ask(question, skill=site, max_new=12)
-        assert turn.text == (alone[site] if site else nothing)
-        others = [code for other, code in codes.items() if other != site]
+    for asked in ["cedar", "amber", None, "amber", "birch", None, "cedar", "birch"]:
+        turn = memory.ask(question, skill=asked, max_new=12)
+        assert turn.text == (alone[asked] if asked else nothing)
+        others = [code for other, code in codes.items() if other != asked]
         assert not any(code in turn.text for code in others)
 
 

@@ -36,7 +36,7 @@ from agentkv.errors import (
 )
 
 if TYPE_CHECKING:
-    from agentkv.documents.again import Recut
+    from agentkv.documents.corpus import Recut
     from agentkv.engine.base import Cancellation
     from agentkv.engine.settings import EngineSettings
     from agentkv.memory.again import Again
@@ -288,7 +288,7 @@ def deposit_again(store: StoreOptions, model: str, settings: EngineSettings, *, 
                 {"name": named.name, "kind": named.kind, "block_id": made.manifest.block_id, "new": made.created}
                 for named, made in done.done
             ],
-            "corpora": [{"name": one.name, "files": one.files, "windows": one.windows} for one in corpora],
+            "corpora": [{"name": one.name, "files": one.files, "windows": one.chunks} for one in corpora],
             "evicted": evicted(memory.store),
             "router_to_learn": _is_unlearned(memory),
             "failed": [{"name": named.name, "reason": error.message} for named, error in done.failed],
@@ -299,7 +299,7 @@ def deposit_again(store: StoreOptions, model: str, settings: EngineSettings, *, 
 
 
 def _done(memory: AgentMemory, allow_inexact: bool) -> tuple[Again, list[Recut]]:
-    from agentkv.documents.again import deposit_again as cut_again
+    from agentkv.documents.corpus import deposit_again as cut_again
     from agentkv.memory.again import lacking
 
     lacks = lacking(memory.store, memory.blocks.fingerprint.id)
@@ -346,7 +346,7 @@ def _show_readd(record: dict[str, Any], corpora: Sequence[Recut]) -> None:
     for one in corpora:
         if one.files:
             say(
-                f"documents {one.name!r}: {count(one.files, 'file')}, {count(one.windows, 'chunk')}; a chunk is "
+                f"documents {one.name!r}: {count(one.files, 'file')}, {count(one.chunks, 'chunk')}; a chunk is "
                 "prefilled when a question first needs it, or now by `agentkv docs add PATH`"
             )
     if not deposits and not corpora:

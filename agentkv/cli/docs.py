@@ -70,8 +70,7 @@ def open_shelf(store: StoreOptions, corpus: str, model: str | None) -> Iterator[
 
 def _meant(store: BlockStore, corpus: str, model: str | None) -> tuple[str | None, str | None]:
     """The model and the fingerprint to choose by, where several engines have a corpus of that name."""
-    from agentkv.documents.elsewhere import differences
-    from agentkv.documents.shelf import shelves
+    from agentkv.documents.shelf import differences, shelves
 
     called = None if model is None else name_of_model(model)
     found = [(shelf, record) for shelf in shelves(store) if (record := shelf.record) is not None]
@@ -101,8 +100,8 @@ def hit_record(hit: Hit) -> dict[str, Any]:
     return {
         "origin": hit.document.origin,
         "window": hit.number,
-        "tokens": hit.window.n_tokens,
-        "block_id": hit.window.block_id,
+        "tokens": hit.chunk.n_tokens,
+        "block_id": hit.chunk.block_id,
         **picked(hit, "path", "heading", "start", "stop", "score", "method", "columns", "text"),
     }
 
@@ -118,8 +117,7 @@ def place(path: str, start: int, stop: int, heading: str = "") -> str:
 
 def list_(*, store: StoreOptions) -> Result:
     """List the corpora of a store, of every model."""
-    from agentkv.documents.elsewhere import fields_of
-    from agentkv.documents.shelf import shelves
+    from agentkv.documents.shelf import fields_of, shelves
 
     failures: list[AgentKVError] = []
     with store.open() as opened:
@@ -129,10 +127,11 @@ def list_(*, store: StoreOptions) -> Result:
             if record is not None:
                 fields = fields_of(shelf, record, meant.fingerprint, meant.model)
                 of_each.append((record.name, fields))
-                windows = sum(len(document.windows) for document in documents)
+                windows = sum(len(document.chunks) for document in documents)
                 rows.append(
                     {
-                        **picked(record, "name", "model", "fingerprint_id", "window", "overlap"),
+                        **picked(record, "name", "model", "fingerprint_id", "overlap"),
+                        "window": record.chunk_tokens,
                         "files": len(documents),
                         "windows": windows,
                         "stored": len(shelf.stored()),
@@ -180,8 +179,8 @@ _CORPUS = (
 
 def status(*, corpus: Corpus = DEFAULT, model: options.ModelFilter = None, store: StoreOptions) -> Result:
     """Show a corpus: files, chunks, what is stored of them, and which files have changed since they were added."""
-    from agentkv.documents.elsewhere import fields_of
-    from agentkv.documents.meaning import embedding_indexes
+    from agentkv.documents.embeddings import embedding_indexes
+    from agentkv.documents.shelf import fields_of
 
     with open_shelf(store, corpus, model) as (opened, shelf, record):
         stored, there = shelf.stored(), shelf.all().values()
@@ -190,13 +189,13 @@ def status(*, corpus: Corpus = DEFAULT, model: options.ModelFilter = None, store
                 **picked(document, "path", "origin", "kind", "encoding", "encoding_by"),
                 "state": shelf.origin_state(document),
                 "bytes": document.n_bytes,
-                "windows": len(document.windows),
-                "stored": sum(window.block_id in stored for window in document.windows),
+                "windows": len(document.chunks),
+                "stored": sum(chunk.block_id in stored for chunk in document.chunks),
                 "tokens": document.n_tokens,
             }
             for document in sorted(there, key=lambda document: (document.path, document.origin))
         ]
-        of_corpus = record.model_dump(exclude={"format", "prefix"})
+        of_corpus = record.model_dump(exclude={"format", "prefix"}, by_alias=True)
         embedded = embedding_indexes(shelf)
         meant = expected(opened, model)
         fields = fields_of(shelf, record, meant.fingerprint, meant.model)
@@ -359,7 +358,7 @@ def _show_find(question: str, hits: list[Hit]) -> None:
 class AnswerFrom(StrEnum):
     """What an answer is said from."""
 
-    WINDOW = "window"
+    CHUNK = "chunk"
     QUOTE = "quote"
 
 
@@ -449,7 +448,8 @@ def _record(corpus: str, reply: Reply) -> dict[str, Any]:
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         **{key: value for key, value in hit_record(attempt.hit).items() if key not in {"text", "columns"}},
-        **picked(attempt, "answer", "draft", "cut_at", "confidence", "read_now", "kept"),
+        **picked(attempt, "answer", "draft", "cut_at", "confidence", "kept"),
+        "read_now": attempt.prefilled_now,
         "evidence": asdict(attempt.evidence) if attempt.evidence else None,
         "tokens": attempt.tokens.model_dump(),
         "ms": {"restore": attempt.restore_ms, "answer": attempt.answer_ms},
@@ -482,10 +482,10 @@ def _place(evidence: Evidence) -> str:
 
 def _about(attempt: Attempt) -> str:
     tokens = attempt.tokens
-    how = "prefilled now" if attempt.read_now else "grafted" if attempt.kept else "prefilled, not kept"
+    how = "prefilled now" if attempt.prefilled_now else "grafted" if attempt.kept else "prefilled, not kept"
     stated = "" if attempt.answer is not None else ", not stated"
     return (
-        f"[{attempt.hit.path} chunk {attempt.hit.number + 1} of {count(len(attempt.hit.document.windows), 'chunk')}, "
+        f"[{attempt.hit.path} chunk {attempt.hit.number + 1} of {count(len(attempt.hit.document.chunks), 'chunk')}, "
         f"{how} in {duration(attempt.restore_ms)}{stated} | tokens: {tokens.restored:,} restored, {tokens.prefilled:,} "
         f"prefilled, {tokens.generated:,} generated | answer {duration(attempt.answer_ms)}]"
     )

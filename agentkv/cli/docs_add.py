@@ -27,11 +27,11 @@ from agentkv.cli.progress import cancelled_by_ctrl_c, prefill_bar, status, steps
 from agentkv.errors import AgentKVError, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from agentkv.documents import Plan, Shelf
-    from agentkv.documents.adding import AddReport, Forecast
+    from agentkv.documents import Shelf
+    from agentkv.documents.adding import AddPlan, AddReport, Forecast
     from agentkv.documents.corpus import Corpus as CorpusOf
     from agentkv.documents.corpus import Keep
-    from agentkv.documents.records import DocumentRecord, WindowRecord
+    from agentkv.documents.records import ChunkRecord, DocumentRecord
     from agentkv.engine.base import Cancellation
     from agentkv.engine.embed import Embedder
 
@@ -93,13 +93,13 @@ def add(
             store = StoreOptions(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="agentkv-"))) / "store")
         create = is_thrown_away or not dry_run
         memory = held.enter_context(options.open_memory(store, *engine.chosen(store), create=create, embedder=embedder))
-        opened = Opened(memory, corpus, window=tokens, overlap=overlap, keep=keep, top=top)
+        opened = Opened(memory, corpus, chunk_tokens=tokens, overlap=overlap, keep=keep, top=top)
         how: Any = {"include": include or (), "exclude": exclude or (), "encoding": encoding}
         plan, forecast, report = _work(opened, paths, how, _Wish(dry_run, yes, as_json))
         vectors = None
         if memory.embedder is not None and not dry_run:
             vectors = embedded(opened.shelf, memory.embedder)
-        whole = [window.block_id for document in opened.shelf.all().values() for window in document.windows]
+        whole = [chunk.block_id for document in opened.shelf.all().values() for chunk in document.chunks]
         stored = len(whole), len(opened.shelf.stored())
     record = {**_record(opened, plan, forecast, report, stored), "store": place, "embedded": vectors}
     failures: list[AgentKVError] = list(plan.failed)
@@ -137,8 +137,8 @@ def _keep(eager: bool, lazy: bool, top: int | None) -> Keep | None:
 
 def _work(
     corpus: CorpusOf, paths: list[Path], how: dict[str, Any], wish: _Wish
-) -> tuple[Plan, Forecast | None, AddReport | None]:
-    plan: Plan | None = None
+) -> tuple[AddPlan, Forecast | None, AddReport | None]:
+    plan: AddPlan | None = None
     started = 0
     try:
         with cancelled_by_ctrl_c() as cancellation:
@@ -170,15 +170,15 @@ def _agreed(cost: str) -> None:
         raise ReadingNotConfirmed(cost)
 
 
-def _carry_out(corpus: CorpusOf, plan: Plan, cancellation: Cancellation) -> AddReport:
+def _carry_out(corpus: CorpusOf, plan: AddPlan, cancellation: Cancellation) -> AddReport:
     counters = corpus.memory.engine.counters
     reads = corpus.record.keep == "eager"
     with prefill_bar(plan.missing_tokens if reads else 0, lambda: counters.decoded) as bar:
 
-        def on_window(document: DocumentRecord, window: WindowRecord) -> None:
-            bar.begin(document.path, window.n_tokens)
+        def on_chunk(document: DocumentRecord, chunk: ChunkRecord) -> None:
+            bar.begin(document.path, chunk.n_tokens)
 
-        return corpus.carry_out(plan, on_window=on_window, cancellation=cancellation)
+        return corpus.carry_out(plan, on_chunk=on_chunk, cancellation=cancellation)
 
 
 @contextlib.contextmanager
@@ -192,11 +192,11 @@ def _files(what: str) -> Iterator[Callable[[int, int, str], None] | None]:
         yield lambda done, total, path: line.update(f"{what} {done + 1:,} of {total:,}: {one_line(path, 60)}")
 
 
-def _interrupted(corpus: CorpusOf, plan: Plan | None, started: int) -> Interrupted:
+def _interrupted(corpus: CorpusOf, plan: AddPlan | None, started: int) -> Interrupted:
     if plan is None or not started:
         return Interrupted("interrupted; what was stored before stays")
     stored = corpus.memory.store.exists
-    done = started - sum(not stored(window.block_id) for _, window in plan.missing)
+    done = started - sum(not stored(chunk.block_id) for _, chunk in plan.missing)
     return Interrupted(
         f"interrupted: {done:,} of {count(started, 'chunk')} were prefilled and stay; the same command does the rest",
         done=done,
@@ -207,12 +207,12 @@ def _interrupted(corpus: CorpusOf, plan: Plan | None, started: int) -> Interrupt
 # --- the screen -----------------------------------------------------------------------------------
 
 
-_CHANGES = {"new": "new", "changed": "changed", "reread": "converted otherwise by this version"}
+_CHANGES = {"new": "new", "changed": "changed", "recut": "converted otherwise by this version"}
 
 
 def _show_passed_over(paths: Sequence[Path]) -> None:
     """What of folders is not added, by what it is: a format that is refused, or nothing that is known."""
-    from agentkv.documents.formats import what_it_is
+    from agentkv.documents.readers.formats import what_it_is
 
     formats = {path: what for path in paths[:_LOOKED_INTO] if (what := what_it_is(path)) is not None}
     if formats:
@@ -228,7 +228,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _show_plan(corpus: CorpusOf, plan: Plan, forecast: Forecast | None) -> None:
+def _show_plan(corpus: CorpusOf, plan: AddPlan, forecast: Forecast | None) -> None:
     changes = dict.fromkeys(_CHANGES, 0)
     for item in plan.planned:
         changes[item.change] += 1
@@ -236,7 +236,7 @@ def _show_plan(corpus: CorpusOf, plan: Plan, forecast: Forecast | None) -> None:
     parts += [f"{len(plan.unchanged):,} unchanged"] if plan.unchanged else []
     parts += [f"{len(plan.removed):,} gone"] if plan.removed else []
     tell(f"{count(len(plan.documents), 'file')} ({', '.join(parts) or 'nothing to do'})")
-    tell(f"{count(plan.n_windows, 'chunk')} of at most {corpus.record.window:,} tokens, {plan.n_tokens:,} in all")
+    tell(f"{count(plan.n_chunks, 'chunk')} of at most {corpus.record.chunk_tokens:,} tokens, {plan.n_tokens:,} in all")
     _show_passed_over(plan.passed_over)
     if corpus.record.keep != "eager":
         tell(f"{corpus.record.keep}: chunks are prefilled when a question first needs them")
@@ -256,28 +256,29 @@ def _time(seconds: float) -> str:
 
 
 def _record(
-    corpus: CorpusOf, plan: Plan, forecast: Forecast | None, report: AddReport | None, whole: tuple[int, int]
+    corpus: CorpusOf, plan: AddPlan, forecast: Forecast | None, report: AddReport | None, whole: tuple[int, int]
 ) -> dict[str, Any]:
     estimate = {"seconds": forecast.seconds, "bytes": forecast.n_bytes} if forecast else None
     return {
         "corpus": corpus.name,
-        **picked(corpus.record, "model", "window", "overlap", "keep", "top"),
+        **picked(corpus.record, "model", "overlap", "keep", "top"),
+        "window": corpus.record.chunk_tokens,
         "files": len(plan.documents),
         "new": [item.record.path for item in plan.planned if item.change == "new"],
         "changed": [item.record.path for item in plan.planned if item.change == "changed"],
-        "reread": [item.record.path for item in plan.planned if item.change == "reread"],
+        "reread": [item.record.path for item in plan.planned if item.change == "recut"],
         "guessed": [{"path": record.path, "encoding": record.encoding} for record in plan.guessed],
         "unchanged": len(plan.unchanged),
         "removed": [record.path for record in plan.removed.values()],
         "failed": [{"path": error.path, "reason": error.reason} for error in plan.failed],
         "passed_over": list(plan.passed_over),
-        "windows": plan.n_windows,
+        "windows": plan.n_chunks,
         "tokens": plan.n_tokens,
         "missing": len(plan.missing),
         "estimate": estimate,
         "dry_run": report is None,
-        "read": report.read if report else 0,
-        "read_tokens": report.read_tokens if report else 0,
+        "read": report.prefilled if report else 0,
+        "read_tokens": report.prefilled_tokens if report else 0,
         "retired_blocks": report.retired_blocks if report else 0,
         "seconds": report.seconds if report else 0.0,
         "stopped": report.stopped.message if report and report.stopped else None,
@@ -291,9 +292,10 @@ def _show(record: dict[str, Any], report: AddReport | None) -> None:
         say("nothing was changed (--dry-run)")
         return
     parts = [f"{count(record['files'], 'file')} in {record['corpus']}"]
-    if report.read:
-        rate = report.read_tokens / max(report.seconds, 1e-6)
-        parts.append(f"{count(report.read, 'chunk')} prefilled ({report.read_tokens:,} tokens, {rate:,.0f}/s)")
+    if report.prefilled:
+        rate = report.prefilled_tokens / max(report.seconds, 1e-6)
+        tokens = f"{report.prefilled_tokens:,} tokens, {rate:,.0f}/s"
+        parts.append(f"{count(report.prefilled, 'chunk')} prefilled ({tokens})")
     if record["removed"]:
         parts.append(f"{count(len(record['removed']), 'file')} retired")
     if report.retired_blocks:
@@ -317,12 +319,12 @@ def embedded(shelf: Shelf, embedder: Embedder) -> int:
     try:
         with steps("embedding chunk") as show, cancelled_by_ctrl_c() as cancellation:
 
-            def on_window(at: int, of: int, path: str) -> None:
+            def on_chunk(at: int, of: int, path: str) -> None:
                 nonlocal done, total
                 done, total = at, of
                 show(at, of, path)
 
-            return embed(shelf, embedder, on_window=on_window, cancellation=cancellation)
+            return embed(shelf, embedder, on_chunk=on_chunk, cancellation=cancellation)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted: {done:,} of {total:,} chunks are embedded and stay; the same command does the rest",

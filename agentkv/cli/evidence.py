@@ -48,7 +48,7 @@ def ledger_path(folder: Path | None) -> Path:
 
 def open_ledger(folder: Path | None, *, there: bool = True) -> Ledger:
     """The ledger; with ``there`` it has to exist. Raises UsageError."""
-    from agentkv.evidence.appending import FILE, HEAD
+    from agentkv.evidence.files import FILE, HEAD
 
     path = ledger_path(folder)
     if there and not ((path / FILE).exists() or (path / HEAD).exists()):

@@ -268,7 +268,7 @@ def _run(ledger: Ledger, memory: AgentMemory, identity: dict[str, Any], fresh: b
 
 
 def _unfinished(ledger: Ledger, identity: dict[str, Any]) -> RecordedRun | None:
-    from agentkv.evidence.appending import FILE
+    from agentkv.evidence.files import FILE
 
     if not (ledger.folder / FILE).exists():
         return None

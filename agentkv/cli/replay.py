@@ -19,7 +19,7 @@ from agentkv.cli.output import count, one_line, say, table, tell
 from agentkv.errors import AgentKVError, UsageError
 
 if TYPE_CHECKING:
-    from agentkv.evidence.plan import Plan, Step
+    from agentkv.evidence.plan import ReplayPlan, Step
     from agentkv.evidence.replay import RunVerdict
 
 
@@ -77,7 +77,7 @@ def _sha256(model: str) -> str:
     return resolve(model).sha256
 
 
-def record_of_plan(made: Plan) -> dict[str, Any]:
+def record_of_plan(made: ReplayPlan) -> dict[str, Any]:
     """A plan as JSON, without the list of its files."""
     body = made.model_dump(mode="json")
     body["code"] = {key: body["code"][key] for key in ("version", "tree_sha256")}
@@ -90,7 +90,7 @@ def record_of_plan(made: Plan) -> dict[str, Any]:
     }
 
 
-def say_plan(made: Plan) -> None:
+def say_plan(made: ReplayPlan) -> None:
     """A plan for people."""
     draft = made.draft
     say(f"plan {made.digest}\n{draft.title}\n\nprediction: {draft.prediction}\n")

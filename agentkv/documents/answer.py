@@ -1,16 +1,15 @@
-"""Answers with evidence: each window is asked alone, quotes a sentence of itself, and the quote is checked.
+"""Answers with evidence: each chunk is asked alone, quotes one of its sentences, and the quote is checked.
 
-A turn behind a window: the question; a draft of the answer, freely, in one line; then the model has to go on with one
-of the window's own sentences (``quote.py``), where those that share words with question and draft have a start. Of the
-sentence no more is read than it takes to tell it from the others. A window whose draft is "not stated" is passed, and
-the next one is tried. From there on models differ. A small one's drafts are mostly nonsense, so it says the answer once
-more, in a few words, from that sentence alone (``brief.py``). A larger one's draft is the answer, but it never admits
-that a window does not hold it: a draft whose words do not stand in the window counts as "not stated".
-Several answers are combined by votes over their words; states are never put together.
+After the chunk come the question and a draft of the answer, generated freely up to the end of a line. Then the model
+has to continue with one of the chunk's own sentences (``quote.py``), where those that share words with question and
+draft get a bonus. A chunk whose draft is "not stated" is passed over, and the next one is tried. From there on it
+depends on the model's size. A small one's drafts are mostly nonsense, so it gives a short answer from that sentence
+alone. A larger one's draft is the answer, but it never admits that a chunk does not hold it: a draft whose words are
+not in the chunk counts as "not stated". Several answers are combined by majority; states are never put together.
 
-Not guaranteed: that a small model picks the right sentence, or knows that a window does not hold the answer. What is
-guaranteed of a reply is that its quote stands at the byte range given, in the file as it was added; where the file has
-changed since, the evidence says so and is not verified.
+Not guaranteed: that a small model picks the right sentence, or knows that a chunk does not hold the answer. Guaranteed:
+the quote is at the byte range given, in the file as it was added; where the file has changed since, the evidence is not
+verified.
 """
 
 from __future__ import annotations
@@ -19,33 +18,45 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from agentkv.documents.brief import NOTHING, said_in_a_line
+from agentkv.documents.chunks import Chunks, Live
 from agentkv.documents.locate import Hit
-from agentkv.documents.quote import NOT_STATED, Sentence, choose, is_grounded, normalised, sentences, shares_of
-from agentkv.documents.readable import readable
-from agentkv.documents.reading import Reader
+from agentkv.documents.quote import (
+    NO_ANSWER,
+    NOT_STATED,
+    Choice,
+    Sentence,
+    choose,
+    generate_line,
+    is_grounded,
+    normalised,
+    sentences,
+    shares_of,
+)
+from agentkv.documents.readers import readable
+from agentkv.documents.readers.tables import in_a_line
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
-from agentkv.documents.tables import in_a_line
-from agentkv.engine.base import Cancellation
+from agentkv.engine.base import Cancellation, Engine
 from agentkv.engine.generate import LEAST_NEW, room
+from agentkv.engine.prompt import Prompt
 from agentkv.records import TokenCounts
 from agentkv.text import folded, terms
 
 SHARED_WORDS = 12.0
-"""Nats for a sentence that holds all words of the question, in proportion for one that holds some; for the draft's
-words half of that, since a draft may be nonsense. Of 35 needles gemma-3-270m quotes 35 so, 32 with both in one. Where
-the draft is the answer its words count twice: of 11 questions with the right window qwen2.5-coder-1.5b quotes a right
-sentence for 6, 5 with half."""
-Source = Literal["window", "quote"]
-"""What an answer is said from: the whole window (the draft), or the quoted sentence alone."""
-FROM_WINDOW = 1_000_000_000
-"""Parameters from which on a model answers from the window. gemma-3-270m's drafts are right for 12 of 60 needles, what
-it says from the quote for 59. On the tuned questions of the benchmark ``questions`` qwen2.5-coder-1.5b's drafts are
-right 10 times of 26, what it says from the quote 6 times; the 10 stand in their windows, of the other 23 drafts (one is
-"not stated") 8 do not, five of them to questions that nothing answers."""
+"""Bonus in nats for a sentence that holds all words of the question, in proportion for one that holds some. The draft's
+words count half, since a draft may be nonsense: so gemma-3-270m quotes the right sentence for 35 of 35 needles, with
+both counted as one for 32. Where the draft is the answer its words count twice: of 11 questions with the right chunk
+qwen2.5-coder-1.5b quotes a right sentence for 6, for 5 with half."""
+Source = Literal["chunk", "quote"]
+"""What an answer is generated from: the whole chunk (the draft), or the quoted sentence alone."""
+FROM_CHUNK = 1_000_000_000
+"""Parameters from which on a model answers from the chunk. gemma-3-270m's drafts are right for 12 of 60 needles, its
+answers from the quote for 59. On the tuned questions of the benchmark ``questions`` qwen2.5-coder-1.5b's drafts are
+right 10 times of 26, its answers from the quote 6 times. Those 10 are in their chunks; of the other 23 drafts (one is
+"not stated") 8 are not, five of them to questions that nothing answers."""
 EVIDENCE, END = '\n"', '"\n'
 _NOT_STATED = re.compile(rf"\b{NOT_STATED}\b", re.IGNORECASE)
 _ARTICLES = re.compile(r"^(?:the|a|an|it is|about)\s+")
@@ -53,14 +64,13 @@ _ARTICLES = re.compile(r"^(?:the|a|an|it is|about)\s+")
 
 @dataclass(frozen=True)
 class Evidence:
-    """A quote and where it stands: source bytes ``start`` to ``stop`` of ``path``, under ``heading``.
+    """A quote and its place: source bytes ``start`` to ``stop`` of ``path``, under ``heading``.
 
-    ``quote`` has its white space collapsed; where the source is HTML, its tags are left out and entities resolved.
-    ``verified``: it was read again from the kept source at that range, the source has the digest of the file that was
-    added, and that file has not moved on since. ``origin``: whether the file where it lay is still that one: ``same``,
-    ``changed`` (the quote is of the version that was added) or ``gone`` (it is of the kept copy). ``encoding``: in
-    which the bytes of the range decode to the quote. ``columns``: of a quote from within a table, their names, which
-    are not part of the quote.
+    ``quote`` has its white space collapsed; of HTML, tags are left out and entities resolved. ``verified``: the kept
+    source, whose digest is that of the file that was added, says it at that range, and the file has not changed since.
+    ``origin``: whether the file is still the one that was added: ``same``, ``changed`` or ``gone``. ``encoding``: in
+    which the bytes of the range decode to the quote. ``columns``: the column names of a quote from within a table,
+    which are not part of the quote.
     """
 
     quote: str
@@ -76,13 +86,13 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A window that was asked, maybe with others behind it.
+    """A chunk that was asked, maybe with others after it.
 
-    ``answer`` and ``evidence`` are None where it said that it is not stated.
-    ``draft``: what was said before the sentence was chosen. ``confidence``: the probability of that choice among the
-    sentences of the window. ``tokens.generated`` counts steps at which the model was asked; sentences it had no choice
-    about are prefilled. ``kept``: whether the window is stored now. ``cut_at``: the tokens at which the answer was cut,
-    0 where it is whole.
+    ``answer`` and ``evidence`` are None where the draft was "not stated". ``draft``: what was generated before the
+    sentence was chosen. ``confidence``: the probability of that choice among the sentences of the chunk.
+    ``tokens.generated`` counts decode steps; what followed without a choice was prefilled. ``prefilled_now``: the
+    chunk was prefilled and stored for this question; ``kept``: it is stored now. ``cut_at``: the number of tokens at
+    which the answer was cut, 0 if it is complete.
     """
 
     hit: Hit
@@ -92,7 +102,7 @@ class Attempt:
     tokens: TokenCounts
     restore_ms: float
     answer_ms: float
-    read_now: bool
+    prefilled_now: bool
     kept: bool
     draft: str = ""
     cut_at: int = 0
@@ -100,10 +110,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a question; None with ``attempts`` for what was tried. ``votes``: of the attempts that agree.
+    """The answer to a question; None if no chunk gave one. ``votes``: attempts that agree on it.
 
-    ``notes``: what was passed over or has changed, and what to do about it. ``moved_on``: files of the windows found
-    that have changed since they were added, as they are called.
+    ``notes``: what was passed over or has changed, and what to do about it. ``moved_on``: paths of the files found that
+    have changed since they were added.
     """
 
     question: str
@@ -116,115 +126,161 @@ class Reply:
 
     @property
     def cut_at(self) -> int:
-        """The tokens at which the answer was cut, 0 where it is whole."""
+        """The number of tokens at which the answer was cut, 0 if it is complete."""
         return next((one.cut_at for one in self.attempts if one.evidence and one.evidence is self.evidence), 0)
 
 
-def ask_window(
-    reader: Reader,
+@dataclass(frozen=True)
+class _Request:
+    """A question to a chunk, laid out in tokens. ``following``: the other chunks' ids, after the first one's."""
+
+    hits: list[Hit]
+    prompt: Prompt
+    following: list[tuple[int, ...]]
+    quotable: list[tuple[Hit, Sentence]]
+    from_chunk: bool
+    max_new: int
+    max_draft: int
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """What the model generated with the chunk in the context, and the sentence it chose; counts are tokens."""
+
+    text: str
+    choice: Choice | None
+    generated: int
+    prefilled: int
+    was_cut: bool
+
+
+def ask_chunk(
+    chunks: Chunks,
     hit: Hit,
     question: str,
     *,
-    behind: Sequence[Hit] = (),
+    after: Sequence[Hit] = (),
     max_new: int | None = None,
     answer_from: Source | None = None,
     shared_words: float = SHARED_WORDS,
     cancellation: Cancellation | None = None,
 ) -> Attempt:
-    """Ask one window, and those ``behind`` it, which are read one after the other.
+    """Ask one chunk, and those that come ``after`` it in the same context, which are prefilled.
 
-    ``answer_from``: see ``FROM_WINDOW``, by which it goes unless given. ``shared_words``: see ``SHARED_WORDS``; 0
-    leaves the choice of the sentence to the model alone.
-
-    Raises WindowOverflow, with everything untouched, StaleDocument, Cancelled.
+    ``answer_from``: by ``FROM_CHUNK`` unless given. ``shared_words``: see ``SHARED_WORDS``; 0 leaves the choice of the
+    sentence to the model alone. Raises WindowOverflow, with everything untouched, StaleDocument, Cancelled.
     """
-    engine = reader.memory.engine
-    freely = (answer_from or ("window" if engine.info.n_params >= FROM_WINDOW else "quote")) == "window"
-    hits = [hit, *behind]
-    quotable = _quotable(hits)
-    prompt, *others = [reader.window_prompt(one.document, one.window, question) for one in hits]
-    following = [other.manual for other in others]
-    n_following = sum(map(len, following))
-    cue = engine.tokenize(EVIDENCE, special=False)
-    longest = max((len(engine.tokenize(item.text + END, special=False)) for _, item in quotable), default=0)
-    n_blocks = sum(map(len, prompt.blocks)) + n_following
-    limit = room(n_blocks, len(prompt.turn) + len(cue) + longest, max_new, engine.window)
-    # A draft that is not the answer only helps to choose a sentence: it need not be whole.
-    drafted = limit if freely or max_new is not None else LEAST_NEW
-    begun = time.perf_counter()
-    with reader.live(hit.document, hit.window, question, cancellation, following) as live:
-        restored_at, decoded = time.perf_counter(), engine.counters.decoded
-        logits = engine.extend(prompt.turn, cancellation)
-        draft, generated, cut = said_in_a_line(engine, logits, prompt.stops, drafted, cancellation)
-        choice = None
-        if quotable and _is_stated(draft, question, hits, freely):
-            logits = engine.extend(cue, cancellation)
-            texts = [item.text + END for _, item in quotable]
-            bonus = _bonus(question, draft, [item for _, item in quotable], shared_words, 2.0 if freely else 0.5)
-            choice = choose(engine, logits, texts, bonus, cancellation)
-        prefilled = n_following + engine.counters.decoded - decoded
-        prefilled -= max(0, generated - 1)  # the last one said is not read
+    request = _request(chunks, [hit, *after], question, max_new, answer_from)
+    started = time.perf_counter()
+    with chunks.live(hit.document, hit.chunk, question, cancellation, request.following) as live:
+        restored_at = time.perf_counter()
+        draft = _draft(chunks.memory.engine, request, question, shared_words, cancellation)
         restored = live.manifest.n_tokens if live.manifest is not None else 0
-    evidence = None if choice is None else _evidence(reader.shelf, *quotable[choice.index])
-    steps = generated + (0 if choice is None else choice.asked)
-    said = NOTHING
-    if evidence is not None and not freely:
+    evidence = None if draft.choice is None else _evidence(chunks.shelf, *request.quotable[draft.choice.index])
+    short = NO_ANSWER
+    if evidence is not None and not request.from_chunk:
         sentence = f"{evidence.columns}: {evidence.quote}" if evidence.columns else evidence.quote
-        said = reader.brief.say(question, sentence, limit, cancellation) or NOTHING
-    prefilled, steps = prefilled + said.prefilled, steps + said.generated
-    reused = live.kept and not live.created
-    reader.memory.blocks.count(
-        "window",
-        block_id=hit.window.block_id if reused else None,
-        restored=restored if reused else 0,
-        read=prefilled,
-        generated=steps,
-        restore_ms=(restored_at - begun) * 1e3 if reused else 0.0,
+        short = chunks.short_answers.answer(question, sentence, request.max_new, cancellation) or NO_ANSWER
+    forks = 0 if draft.choice is None else draft.choice.asked
+    tokens = TokenCounts(
+        restored=restored + short.restored,
+        prefilled=draft.prefilled + short.prefilled,
+        generated=draft.generated + forks + short.generated,
     )
+    restore_ms = (restored_at - started) * 1e3
+    _count(chunks, hit, live, restored, tokens, restore_ms)
+    cut_at = request.max_draft if draft.was_cut and evidence is not None else 0
     return Attempt(
         hit=hit,
-        answer=None if evidence is None else said.text or draft or None,
+        answer=None if evidence is None else short.text or draft.text or None,
         evidence=evidence,
-        confidence=0.0 if choice is None else choice.probability,
-        tokens=TokenCounts(restored=restored + said.restored, prefilled=prefilled, generated=steps),
-        restore_ms=(restored_at - begun) * 1e3,
+        confidence=0.0 if draft.choice is None else draft.choice.probability,
+        tokens=tokens,
+        restore_ms=restore_ms,
         answer_ms=(time.perf_counter() - restored_at) * 1e3,
-        read_now=live.created,
+        prefilled_now=live.created,
         kept=live.kept,
-        draft=draft,
-        cut_at=said.cut_at if said.text else drafted if cut and evidence is not None else 0,
+        draft=draft.text,
+        cut_at=short.cut_at if short.text else cut_at,
+    )
+
+
+def _request(
+    chunks: Chunks, hits: list[Hit], question: str, max_new: int | None, answer_from: Source | None
+) -> _Request:
+    """Raises WindowOverflow, StaleDocument."""
+    engine = chunks.memory.engine
+    from_chunk = (answer_from or ("chunk" if engine.info.n_params >= FROM_CHUNK else "quote")) == "chunk"
+    quotable = _quotable(hits)
+    prompt, *others = [chunks.chunk_prompt(hit.document, hit.chunk, question) for hit in hits]
+    following = [other.manual for other in others]
+    longest = max((len(engine.tokenize(item.text + END, special=False)) for _, item in quotable), default=0)
+    n_turn = len(prompt.turn) + len(engine.tokenize(EVIDENCE, special=False)) + longest
+    limit = room(sum(map(len, (*prompt.blocks, *following))), n_turn, max_new, engine.window)
+    # A draft that is not the answer only helps to choose a sentence: it need not be complete.
+    max_draft = limit if from_chunk or max_new is not None else LEAST_NEW
+    return _Request(hits, prompt, following, quotable, from_chunk, limit, max_draft)
+
+
+def _draft(
+    engine: Engine, request: _Request, question: str, shared_words: float, cancellation: Cancellation | None
+) -> _Draft:
+    """Draft an answer on top of the live context, then choose a sentence unless the draft is "not stated"."""
+    before = engine.counters.decoded
+    logits = engine.extend(request.prompt.turn, cancellation)
+    draft, generated, was_cut = generate_line(engine, logits, request.prompt.stops, request.max_draft, cancellation)
+    choice = None
+    if request.quotable and _is_stated(draft, question, request.hits, request.from_chunk):
+        logits = engine.extend(engine.tokenize(EVIDENCE, special=False), cancellation)
+        sentences = [sentence for _, sentence in request.quotable]
+        bonus = _bonus(question, draft, sentences, shared_words, 2.0 if request.from_chunk else 0.5)
+        choice = choose(engine, logits, [sentence.text + END for sentence in sentences], bonus, cancellation)
+    prefilled = sum(map(len, request.following)) + engine.counters.decoded - before
+    return _Draft(draft, choice, generated, prefilled - max(0, generated - 1), was_cut)  # the last token is not decoded
+
+
+def _count(chunks: Chunks, hit: Hit, live: Live, restored: int, tokens: TokenCounts, restore_ms: float) -> None:
+    """The attempt's line in the store's turn log."""
+    reused = live.kept and not live.created
+    chunks.memory.blocks.count(
+        "window",
+        block_id=hit.chunk.block_id if reused else None,
+        restored=restored if reused else 0,
+        read=tokens.prefilled,
+        generated=tokens.generated,
+        restore_ms=restore_ms if reused else 0.0,
     )
 
 
 def _quotable(hits: Sequence[Hit]) -> list[tuple[Hit, Sentence]]:
-    """The windows' sentences, each once, with where it stands; without halves that a neighbour has whole."""
-    return _pieces(hits, cut=True) or _pieces(hits, cut=False)
+    """The chunks' sentences, each once; without halves that a neighbour has in full."""
+    return _sentences(hits, whole=True) or _sentences(hits, whole=False)
 
 
-def _pieces(hits: Sequence[Hit], cut: bool) -> list[tuple[Hit, Sentence]]:
+def _sentences(hits: Sequence[Hit], *, whole: bool) -> list[tuple[Hit, Sentence]]:
     found: dict[str, tuple[Hit, Sentence]] = {}
     for hit in hits:
-        first, last = (hit.cut[0], len(hit.text) - hit.cut[1]) if cut else (0, len(hit.text))
+        first, last = (hit.cut[0], len(hit.text) - hit.cut[1]) if whole else (0, len(hit.text))
         for item in sentences(hit.text, code=hit.document.kind in {"code", "csv"}):
             if first <= item.start and item.stop <= last and normalised(item.text).casefold() != NOT_STATED:
                 found.setdefault(item.text, (hit, item))
     return list(found.values())
 
 
-def _is_stated(draft: str, question: str, hits: Sequence[Hit], freely: bool) -> bool:
-    """Whether a draft counts as one. Where it is the answer, it has to stand in the windows."""
+def _is_stated(draft: str, question: str, hits: Sequence[Hit], from_chunk: bool) -> bool:
+    """Whether a draft counts as an answer. If it is to be the answer, its words have to be in the chunks."""
     if _NOT_STATED.search(draft):
         return False
-    return not freely or (
+    return not from_chunk or (
         bool(draft)
         and is_grounded(terms(draft), terms(question), "\n".join(f"{hit.columns}\n{hit.text}" for hit in hits))
     )
 
 
 def _bonus(question: str, draft: str, quotable: Sequence[Sentence], nats: float, of_draft: float) -> list[float]:
-    """A start for sentences that share words of the question, and of the draft, which count ``of_draft`` times."""
-    asked, said = (shares_of(terms(text), [item.text for item in quotable]) for text in (question, draft))
-    return [nats * (one + of_draft * other) for one, other in zip(asked, said, strict=True)]
+    """Nats for sentences that share words with the question, and with the draft, which count ``of_draft`` times."""
+    by_question, by_draft = (shares_of(terms(text), [item.text for item in quotable]) for text in (question, draft))
+    return [nats * (one + of_draft * other) for one, other in zip(by_question, by_draft, strict=True)]
 
 
 # --- the evidence ---------------------------------------------------------------------------------
@@ -234,12 +290,11 @@ def _evidence(shelf: Shelf, hit: Hit, sentence: Sentence) -> Evidence:
     document = shelf.readable(hit.document)
     first, _ = document.characters(hit.start, hit.stop)
     start, stop = document.byte_range(first + sentence.start, first + sentence.stop)
-    trail = document.trail(first + sentence.start)
     origin = shelf.origin_state(hit.document)
     return Evidence(
         quote=sentence.text,
         path=hit.path,
-        heading=" > ".join(trail),
+        heading=" > ".join(document.heading_path(first + sentence.start)),
         start=start,
         stop=stop,
         verified=origin != "changed" and stands_at(shelf, hit.document, start, stop, sentence.text),
@@ -250,9 +305,7 @@ def _evidence(shelf: Shelf, hit: Hit, sentence: Sentence) -> Evidence:
 
 
 def stands_at(shelf: Shelf, record: DocumentRecord, start: int, stop: int, quote: str) -> bool:
-    """Whether the kept source, read anew and of the recorded digest, says ``quote`` in bytes ``start`` to ``stop``."""
-    from pathlib import Path
-
+    """Whether the kept source, read from disk again, has ``quote`` in bytes ``start`` to ``stop``."""
     data = shelf.sources.load(record.sha256)
     if data is None:
         return False
@@ -261,11 +314,11 @@ def stands_at(shelf: Shelf, record: DocumentRecord, start: int, stop: int, quote
     return normalised(quote) in normalised(document.text[first:last])
 
 
-# --- several windows ------------------------------------------------------------------------------
+# --- several chunks ------------------------------------------------------------------------------
 
 
 def combine(question: str, attempts: Sequence[Attempt]) -> Reply:
-    """The answer that most windows give, in case of a tie the one of the window found first."""
+    """The answer that most chunks give, in case of a tie the one of the chunk found first."""
     groups: dict[str, list[Attempt]] = {}
     for attempt in attempts:
         if attempt.answer is not None:
@@ -277,5 +330,5 @@ def combine(question: str, attempts: Sequence[Attempt]) -> Reply:
 
 
 def key_of(answer: str) -> str:
-    """What two answers are compared by: case, white space, articles and marks at the ends do not count."""
+    """The form in which answers are compared: without case, extra white space, articles and marks at the ends."""
     return _ARTICLES.sub("", normalised(folded(answer)).casefold().strip(" .,;:!\"'`*")).strip()

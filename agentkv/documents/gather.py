@@ -1,4 +1,4 @@
-"""Which files are meant by some paths: a folder's text files, or a file named by itself. Reads none of them."""
+"""Which files some paths mean: a folder's files of a known kind, or a file given by its own path."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentkv.documents.source import Kind, kind_of
+from agentkv.documents.readers import kind_of
+from agentkv.documents.records import Kind
 from agentkv.errors import UsageError
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "_static", "_sources", "_images"})
-"""Not looked into, like folders whose names begin with a dot."""
+"""Skipped, like folders whose names begin with a dot."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file to add. ``path``: what it is called; ``root``: the absolute path by which it was found."""
+    """A file to add. ``path``: its name in the corpus; ``root``: the absolute path by which it was found."""
 
     file: Path
     path: str
@@ -33,10 +34,10 @@ class Found:
 def gather(
     paths: Sequence[Path], include: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> tuple[list[Found], list[Path]]:
-    """The files below ``paths``, by path, and those that were passed over because their kind is not known.
+    """The files below ``paths``, by path, and those of an unknown kind, which are passed over.
 
     ``include`` and ``exclude`` are patterns such as ``*.md`` or ``guide/*``, for a file's name or its path within the
-    folder. In a folder links are not followed. Raises UsageError for a path that is not there.
+    folder. In a folder links are not followed. Raises UsageError for a path that does not exist.
     """
     found: dict[bytes, Found] = {}
     passed_over: list[Path] = []
@@ -57,17 +58,17 @@ def gather(
 
 
 def absolute(path: Path) -> Path:
-    """Where a path leads from here, with its links as they are."""
+    """The absolute path, links not resolved."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
 
 
 def root_of(path: Path) -> str:
-    """The absolute path that files found by ``path`` are recorded under."""
+    """The absolute path, as text, that the files found by ``path`` are recorded under."""
     return _text(str(absolute(path)))
 
 
 def is_below(origin: str, folder: str) -> bool:
-    """Whether a file lies in a folder, by their absolute paths alone."""
+    """Whether a file is below a folder, by their absolute paths alone."""
     return origin.startswith(folder.rstrip(os.sep) + os.sep)
 
 
@@ -96,5 +97,5 @@ def _matches(name: str, within: str, patterns: Sequence[str]) -> bool:
 
 
 def _text(path: str) -> str:
-    """A path that can stand in a record and a prompt: bytes that are no UTF-8, and line ends, are replaced."""
+    """A path for a record and a prompt: bytes that are not UTF-8, and line ends, are replaced."""
     return " ".join(path.encode("utf-8", "replace").decode().split("\n"))

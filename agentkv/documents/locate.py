@@ -1,11 +1,11 @@
-"""Which windows a question is about: full-text search, and on top of it, where asked for, the model or an embedding.
+"""Which chunks a question is about: full-text search, combined on request with embeddings or the model itself.
 
-``rerank`` orders the first windows by the model's own log probability of the question behind each, over that without
-any window: how much the window makes the question expected. Each of them has to be read once for it.
+``embed`` is an :class:`Embedder`, whose vectors of all chunks are kept beside the index, or any callable that gives
+vectors for texts: then only the first chunks of the full-text search are embedded, and nothing is kept. The two orders
+are combined by reciprocal rank fusion.
 
-``embed`` is an :class:`Embedder`, whose vectors are kept beside the index and compared with all of them, or any
-callable that gives vectors for texts: then those of the windows that words put first are made, and kept nowhere. The
-order by nearness is fused with the full-text one by reciprocal ranks.
+``rerank`` orders the first chunks by how much each raises the model's log probability of the question. Each of them has
+to be prefilled once for it.
 """
 
 from __future__ import annotations
@@ -17,40 +17,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.documents.index import Index, Match, Window
-from agentkv.documents.meaning import Meaning, nearest_first, passage_texts
-from agentkv.documents.reading import Reader
-from agentkv.documents.records import DocumentRecord, WindowRecord
-from agentkv.documents.seams import better_of, cut_at
+from agentkv.documents.chunks import Chunks
+from agentkv.documents.embeddings import EmbeddingIndex, nearest_first, passage_texts
+from agentkv.documents.index import Chunk, Index, Match
+from agentkv.documents.quote import parts, stemmed
+from agentkv.documents.readers.document import Readable
+from agentkv.documents.records import ChunkRecord, DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Embedder
 from agentkv.errors import StaleDocument
 from agentkv.fusion import reciprocal_rank_fusion
 from agentkv.notices import warn
-from agentkv.text import terms
+from agentkv.text import terms, words
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]] | NDArray[np.floating[Any]]]
 """Vectors of texts, one each, all of one length; the first text is the question."""
 
 _POOL = 15
-"""Windows, first by words, whose vectors are made for a question where they are not there."""
+"""How many chunks, first by full-text search, are embedded for a question where they have no vectors."""
 _NEAR = 200
 _SHOWN = 20
 _CONSTANT = 20.0
-"""On the 26 tuned questions of the benchmark ``questions`` (3,227 windows, 12,648 passages) words put the right window
-first 9 times, among three 16, among ten 20; all-MiniLM-L6-v2 alone 8, 11 and 19; fused so 11, 18 and 22. Constants of
-5 to 60, meaning weighted by half, and passages of 400 characters instead of 1,000 gave 10 to 13, 15 to 18 and 21 to 23:
-all within chance. What meaning adds is windows that words do not find at all: among fifty 25 instead of 23."""
+"""Of the reciprocal rank fusion. On the 26 tuned questions of the benchmark ``questions`` (3,227 chunks, 12,648
+passages) full-text search has the right chunk first 9 times, among three 16, among ten 20; all-MiniLM-L6-v2 alone 8, 11
+and 19; both 11, 18 and 22. Constants of 5 to 60, embeddings weighted by half, and passages of 400 characters instead of
+1,000 gave 10 to 13, 15 to 18 and 21 to 23: all within chance. What embeddings add is chunks that full-text search does
+not find at all: among fifty 25 instead of 23."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A window that was found. ``number``: which chunk of the document, from 0. ``start`` to ``stop`` are source bytes;
-    ``score``: more is better, by ``method``.
+    """A chunk that was found. ``start`` to ``stop`` are source bytes; ``score``: more is better, by ``method``.
 
-    ``text``: the window's piece of the document, without its header. ``cut``: characters at its beginning and end that
-    are half of a sentence, which the window before or after has whole.
+    ``text``: the chunk without its header. ``cut``: how many characters at its beginning and end are half of a sentence
+    that the chunk before or after has in full.
     """
 
     key: str
@@ -62,34 +63,34 @@ class Hit:
     cut: tuple[int, int] = (0, 0)
 
     @property
-    def window(self) -> WindowRecord:
-        """The window's record."""
-        return self.document.windows[self.number]
+    def chunk(self) -> ChunkRecord:
+        """The chunk's record."""
+        return self.document.chunks[self.number]
 
     @property
     def path(self) -> str:
-        """What the file is called."""
+        """The file's name in the corpus."""
         return self.document.path
 
     @property
     def heading(self) -> str:
-        """The headings in force at the window's beginning."""
-        return " > ".join(self.window.trail)
+        """The heading path at the chunk's beginning."""
+        return " > ".join(self.chunk.heading_path)
 
     @property
     def columns(self) -> str:
-        """The names of a table's columns that go with the window, where it begins within one; else ""."""
-        return self.document.columns_of(self.window)
+        """The column names of the table that the chunk begins within; "" if it does not."""
+        return self.document.columns_of(self.chunk)
 
     @property
     def start(self) -> int:
         """First source byte."""
-        return self.window.start
+        return self.chunk.start
 
     @property
     def stop(self) -> int:
-        """Source byte behind the last."""
-        return self.window.stop
+        """Source byte after the last."""
+        return self.chunk.stop
 
 
 def locate(
@@ -101,45 +102,45 @@ def locate(
     *,
     passages: bool = True,
 ) -> list[Hit]:
-    """The ``k`` best windows for a question, best first; see :meth:`Index.search`.
+    """The ``k`` best chunks for a question, best first; see :meth:`Index.search`.
 
-    A window whose source is gone is passed over with a warning. Raises StaleDocument where that leaves none.
+    A chunk whose source is gone is passed over with a warning. Raises StaleDocument where that leaves none.
     """
     if embed is None:
-        return _hits(shelf, _settled(shelf, question, index.search(question, k, passages=passages), k), "bm25")
+        return _hits(shelf, _ordered(shelf, question, index.search(question, k, passages=passages), k), "bm25")
     by_words = index.search(question, _NEAR, passages=passages)
     if isinstance(embed, Embedder):
-        with Meaning(shelf, index, embed) as meaning:
+        with EmbeddingIndex(shelf, index, embed) as meaning:
             near = meaning.order(question, _NEAR, [(match.key, match.number) for match in by_words[:_POOL]])
     else:
         by_words = by_words[: max(k, _POOL)]
         near = _nearest(question, _hits(shelf, by_words, "bm25"), embed)
     orders = (1.0, enumerate((match.key, match.number) for match in by_words)), (1.0, enumerate(near))
     matches = [Match(key, number, score) for (key, number), score in reciprocal_rank_fusion(orders, _CONSTANT)[:k]]
-    return _hits(shelf, _settled(shelf, question, matches, k), "bm25+embedding")
+    return _hits(shelf, _ordered(shelf, question, matches, k), "bm25+embedding")
 
 
-def _settled(shelf: Shelf, question: str, matches: Sequence[Match], k: int) -> list[Match]:
-    """The first ``k`` in their order, but of two neighbours that share what they were found by the better first."""
-    asked, order = terms(question), [(match.key, match.number) for match in matches[:k]]
+def _ordered(shelf: Shelf, question: str, matches: Sequence[Match], k: int) -> list[Match]:
+    """The first ``k`` in their order, but of two neighbours that share the sentence found, the better one first."""
+    query, order = terms(question), [(match.key, match.number) for match in matches[:k]]
     for key, number in list(order):
-        for better, worse in _told_apart(shelf, asked, key, number):
+        for better, worse in _distinguished(shelf, query, key, number):
             if worse in order and better not in order[: order.index(worse)]:
-                order = [window for window in order if window != better]
+                order = [chunk for chunk in order if chunk != better]
                 order.insert(order.index(worse), better)
     scores = [match.score for match in matches[:k]]
     scores += scores[-1:] * (len(order) - len(scores))
     return [Match(key, number, score) for (key, number), score in zip(order[:k], scores, strict=False)]
 
 
-def _told_apart(shelf: Shelf, asked: Sequence[str], key: str, number: int) -> Iterator[tuple[Window, Window]]:
-    """The better and the worse one of a window and each of its neighbours, where something tells them apart."""
+def _distinguished(shelf: Shelf, query: Sequence[str], key: str, number: int) -> Iterator[tuple[Chunk, Chunk]]:
+    """The better and the worse one of a chunk and each of its neighbours, where there is a difference."""
     record = shelf.documents.valid(key)
     for first in (number - 1, number):
-        if record is None or not 0 <= first < len(record.windows) - 1:
+        if record is None or not 0 <= first < len(record.chunks) - 1:
             continue
         try:
-            better = better_of(asked, record, shelf.readable(record), first)
+            better = better_of(query, record, shelf.readable(record), first)
         except StaleDocument:
             return
         if better is not None:
@@ -152,34 +153,34 @@ def _hits(shelf: Shelf, matches: Sequence[Match], method: str) -> list[Hit]:
     stale: list[StaleDocument] = []
     for match in matches:
         record = documents.get(match.key) or shelf.documents.valid(match.key)
-        if record is None or match.number >= len(record.windows):  # retired a moment ago
+        if record is None or match.number >= len(record.chunks):  # retired a moment ago
             continue
         documents[match.key] = record
         try:
             hits.append(_hit(shelf, record, match, method))
         except StaleDocument as error:
             stale.append(error)
-    return _after(hits, stale)
+    return _with_warnings(hits, stale)
 
 
-def _after(hits: list[Hit], stale: Sequence[StaleDocument]) -> list[Hit]:
-    """The hits that are left, with a warning of those that are not; raises the first where none is."""
+def _with_warnings(hits: list[Hit], stale: Sequence[StaleDocument]) -> list[Hit]:
+    """The hits, with a warning for each stale document; raises the first of those where no hit is left."""
     if stale and not hits:
         raise stale[0]
     for error in stale:
-        warn(f"a window was passed over: {error.message}")
+        warn(f"a chunk was passed over: {error.message}")
     return hits
 
 
 def _hit(shelf: Shelf, record: DocumentRecord, match: Match, method: str) -> Hit:
-    document, window = shelf.readable(record), record.windows[match.number]
-    start, stop = document.characters(window.start, window.stop)
-    cut = cut_at(record, document, match.number)
+    document, chunk = shelf.readable(record), record.chunks[match.number]
+    start, stop = document.characters(chunk.start, chunk.stop)
+    cut = cut_sentences(record, document, match.number)
     return Hit(match.key, record, match.number, match.score, method, document.text[start:stop], cut)
 
 
-def _nearest(question: str, hits: list[Hit], embed: Embed) -> list[Window]:
-    """The windows of ``hits`` by their nearest passage."""
+def _nearest(question: str, hits: list[Hit], embed: Embed) -> list[Chunk]:
+    """The chunks of ``hits`` by their nearest passage."""
     if not hits:
         return []
     parts = [(number, text) for number, hit in enumerate(hits) for text in passage_texts(hit.heading, hit.text)]
@@ -189,34 +190,111 @@ def _nearest(question: str, hits: list[Hit], embed: Embed) -> list[Window]:
     return [(hits[at].key, hits[at].number) for at in order]
 
 
-def nothing_found(question: str, what: str = "window") -> str:
-    """Why words found no ``what``: which words were looked for."""
+def nothing_found(question: str, what: str = "chunk") -> str:
+    """Why full-text search found no ``what``: which words it looked for."""
     looked_for = terms(question)
     if not looked_for:
         return "there is no word in the question that could be looked for"
     return f"no {what} has any of these words: {', '.join(looked_for[:_SHOWN])}{', …' * (len(looked_for) > _SHOWN)}"
 
 
-def rerank(reader: Reader, question: str, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Hit]:
-    """The same hits by the model's gain in log probability of the question (nats), most first.
+def rerank(chunks: Chunks, question: str, hits: Sequence[Hit], cancellation: Cancellation | None = None) -> list[Hit]:
+    """The same hits, sorted by how much each raises the model's log probability of the question (nats).
 
-    Reads the windows that are not stored. Raises what :meth:`Reader.live` raises; stale windows as :func:`locate`.
+    Prefills the chunks that are not stored. Raises what :meth:`Chunks.live` raises; stale chunks as :func:`locate`.
     """
-    engine, blocks = reader.memory.engine, reader.memory.blocks
+    engine, blocks = chunks.memory.engine, chunks.memory.blocks
     ids = engine.tokenize(f"\n\n{question}", special=False)
     if len(ids) < 2 or len(hits) < 2:
         return list(hits)
     with blocks.exclusive():
-        engine.extend(reader.prompt("\n").prefix, cancellation)
-        alone = float(engine.score(ids).sum())
+        engine.extend(chunks.prompt("\n").prefix, cancellation)
+        without = float(engine.score(ids).sum())
     scored: list[Hit] = []
     stale: list[StaleDocument] = []
     for hit in hits:
         try:
-            with reader.live(hit.document, hit.window, question, cancellation):
-                gain = float(engine.score(ids).sum()) - alone
+            with chunks.live(hit.document, hit.chunk, question, cancellation):
+                gain = float(engine.score(ids).sum()) - without
         except StaleDocument as error:
             stale.append(error)
             continue
         scored.append(replace(hit, score=gain, method="likelihood"))
-    return _after(sorted(scored, key=lambda hit: -hit.score), stale)
+    return _with_warnings(sorted(scored, key=lambda hit: -hit.score), stale)
+
+
+# --- sentences across a chunk's end ---------------------------------------------------------------
+# Chunks overlap, so a sentence that one cuts is often complete in its neighbour. With its value cut off a sentence
+# still has the words of the question, so that the chunk that ends there may be found first by mere length; and half a
+# sentence is nothing to quote where the complete one is next to it.
+
+_REACH = 2000
+"""Characters before and after a seam within which a sentence has to begin and end."""
+
+Span = tuple[int, int]
+
+
+def cut_sentences(record: DocumentRecord, document: Readable, number: int) -> Span:
+    """How many characters at the beginning and end of chunk ``number`` are in a complete sentence of a neighbour."""
+    start, stop = _chunk(record, document, number)
+    lead = tail = 0
+    if number > 0:
+        cut = _cut(document, start, _chunk(record, document, number - 1))
+        lead = 0 if cut is None else cut[1] - start
+    if number + 1 < len(record.chunks):
+        cut = _cut(document, stop, _chunk(record, document, number + 1))
+        tail = 0 if cut is None else stop - cut[0]
+    return (lead, tail) if lead + tail < stop - start else (0, 0)
+
+
+def better_of(query: Sequence[str], record: DocumentRecord, document: Readable, number: int) -> int | None:
+    """Which of chunk ``number`` and the next holds more of the sentence where both have words of ``query``.
+
+    It is the one with the complete sentence; where none has it, the one that goes on with it. None where there is no
+    difference: they share no word, one of them has further ones, or each has the complete sentence.
+    """
+    here, there = _chunk(record, document, number), _chunk(record, document, number + 1)
+    shared = there[0], min(here[1], there[1])
+    if shared[0] >= shared[1]:
+        return None
+    stems = {stemmed(word) for word in query}
+    both = _words(document.text, shared) & stems
+    own = [_words(document.text, span) & stems - both for span in ((here[0], there[0]), (here[1], there[1]))]
+    if not both or own[0] != own[1]:
+        return None
+    around = [span for span in _sentences(document, here[0], there[1]) if span[0] < shared[1] and shared[0] < span[1]]
+    best = max(around, key=lambda span: len(_words(document.text, _overlap(span, shared)) & stems))
+    whole = [chunk[0] <= best[0] and best[1] <= chunk[1] for chunk in (here, there)]
+    if whole[0] != whole[1]:
+        return number + whole.index(True)
+    return number + 1 if not whole[0] and best[1] > here[1] else None
+
+
+def _cut(document: Readable, seam: int, neighbour: Span) -> Span | None:
+    """The sentence across the seam, if the neighbour holds it from its first to its last character."""
+    for start, stop in _sentences(document, seam, seam):
+        if start < seam < stop and neighbour[0] <= start and stop <= neighbour[1]:
+            return start, stop
+    return None
+
+
+def _sentences(document: Readable, start: int, stop: int) -> Iterator[Span]:
+    """Sentences from before ``start`` to after ``stop``, stripped; the first and last may be incomplete."""
+    least, most = max(0, start - _REACH), min(len(document.text), stop + _REACH)
+    for first, last in parts(document.text[least:most], document.kind in {"code", "csv"}):
+        piece = document.text[least + first : least + last]
+        begin = least + first + len(piece) - len(piece.lstrip())
+        yield begin, begin + len(piece.strip())
+
+
+def _chunk(record: DocumentRecord, document: Readable, number: int) -> Span:
+    chunk = record.chunks[number]
+    return document.characters(chunk.start, chunk.stop)
+
+
+def _overlap(one: Span, other: Span) -> Span:
+    return max(one[0], other[0]), min(one[1], other[1])
+
+
+def _words(text: str, span: Span) -> set[str]:
+    return set(map(stemmed, words(text[span[0] : span[1]])))

@@ -1,64 +1,86 @@
-"""What is kept of a corpus: the corpus, its files and their windows. Frozen, validated, sealed on disk; no times.
+"""What a corpus keeps in one folder of the store: records of the corpus, its files and chunks; sources; indexes.
 
-Not kept: whether a window is stored. Its ``block_id`` follows from its tokens before the model has read any, so the
-store itself says. A deposit that was interrupted therefore leaves nothing to mend: what is there is there.
+    documents/corpora/<key>.json            a corpus: a name, a model, sizes          sealed JSON
+    documents/files/<key>/<2>/<key>.json    a file of it, with its chunks             sealed JSON
+    documents/sources/<2>/<sha256>.zst      a file's bytes, by their own digest       zstd
+    documents/index/<key>.sqlite            full-text search; can be rebuilt          not checked
+
+A chunk's block is a block like any other, without a name: its manifest keeps it from collection, and it may be evicted.
+No record says whether a chunk is stored: its ``block_id`` follows from its tokens before any prefill, so the store
+itself says, and an interrupted deposit leaves nothing to repair.
 """
 
 from __future__ import annotations
 
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+import zstandard
+from pydantic import ConfigDict, Field
 
-from agentkv.documents.charset import By
-from agentkv.documents.source import Kind
-from agentkv.io.hashing import tagged_digest
+from agentkv.io.hashing import sha256, tagged_digest
 from agentkv.records import Count, Record, Sha256
-from agentkv.store.format import Malformed, decode_record, encode_record
+from agentkv.store.files import StoreFiles
+from agentkv.store.format import Malformed, decode_record, encode_record, is_digest
+from agentkv.store.registry import Found, files_below, is_sealed, read
+
+Kind = Literal["text", "markdown", "rst", "html", "code", "csv"]
+By = Literal["known", "guessed", "given"]
+"""How an encoding is known. ``known``: a mark, a declaration, or valid UTF-8; ``guessed``: by the bytes; ``given``: by
+the user."""
 
 CORPUS_MAGIC, DOCUMENT_MAGIC = "agentkv-corpus 1", "agentkv-document 1"
 
 Text = Annotated[str, Field(max_length=8192)]
 
 
-class CorpusRecord(Record):
-    """A corpus of one model. ``window`` and ``overlap`` in tokens; ``prefix``: the system text before every window.
+class _OnDisk(Record):
+    """What format 1 calls a *window* is a chunk, and its *trail* the heading path: aliases keep those words on disk."""
 
-    ``keep``: ``eager`` (every window is read when it is added), ``lazy`` (when it is first asked for, and kept) or
-    ``top`` (as lazy, and only the ``top`` most recently used are kept). ``fingerprint_id``: whose blocks they are.
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class CorpusRecord(_OnDisk):
+    """A corpus of one model. ``chunk_tokens`` and ``overlap`` in tokens; ``prefix``: the text before every chunk.
+
+    ``keep``: ``eager`` (every chunk is prefilled and stored when added), ``lazy`` (when a question first needs it) or
+    ``top`` (as lazy, and only the ``top`` most recently used stay). ``fingerprint_id``: the engine of the blocks.
     """
 
     format: Literal[1] = 1
     name: Annotated[str, Field(min_length=1, max_length=256)]
     fingerprint_id: Sha256
     model: str
-    window: Count
+    chunk_tokens: Count = Field(alias="window")
     overlap: Count
     prefix: str
     keep: Literal["eager", "lazy", "top"]
     top: Count | None = None
 
 
-class WindowRecord(Record):
-    """One window: source bytes ``start`` to ``stop``, its tokens (header included, unpadded), headings, block.
+class ChunkRecord(_OnDisk):
+    """One chunk: source bytes ``start`` to ``stop``, its tokens (header included, unpadded), heading path and block.
 
-    ``columns``: the names of a table's columns, one of the document's ``columns`` by its number, that stand before it.
+    ``columns``: which of the document's ``columns`` comes before its text, where it begins within a table.
     """
 
     start: Count
     stop: Count
     n_tokens: Count
-    trail: tuple[Text, ...]
+    heading_path: tuple[Text, ...] = Field(alias="trail")
     block_id: Sha256
     columns: Count | None = None
 
 
-class DocumentRecord(Record):
-    """One file. ``path`` is how it is called, ``origin`` where it lay, ``root`` the path by which it was added.
+class DocumentRecord(_OnDisk):
+    """One file. ``path``: its name in the corpus; ``origin``: its absolute path; ``root``: the path that was added.
 
-    ``sha256`` is over the ``n_bytes`` source bytes (unpacked, if it was gzip), by which they are kept. ``window`` and
-    ``overlap``: the corpus's when it was cut. ``encoding_by``: how ``encoding`` is known. ``reader``: by which rules it
-    was read (:data:`agentkv.documents.readable.VERSION`). ``columns``: the names of its tables' columns, each once.
+    ``sha256``: of the ``n_bytes`` source bytes (unpacked, if gzip), which are kept under it. ``chunk_tokens`` and
+    ``overlap``: the corpus's when it was cut. ``encoding_by``: how ``encoding`` is known. ``reader``: the
+    :data:`agentkv.documents.readers.VERSION` that read it. ``columns``: its tables' column names, each once.
     """
 
     format: Literal[1] = 1
@@ -70,31 +92,31 @@ class DocumentRecord(Record):
     sha256: Sha256
     n_bytes: Count
     title: Text = ""
-    window: Count
+    chunk_tokens: Count = Field(alias="window")
     overlap: Count
-    windows: tuple[WindowRecord, ...]
+    chunks: tuple[ChunkRecord, ...] = Field(alias="windows")
     encoding_by: By = "known"
     reader: Count = 1
     columns: tuple[Text, ...] = ()
 
-    def columns_of(self, window: WindowRecord) -> str:
-        """The names of the columns that go with a window; "" for none."""
-        at = window.columns
+    def columns_of(self, chunk: ChunkRecord) -> str:
+        """The column names that go with a chunk; "" for none."""
+        at = chunk.columns
         return self.columns[at] if at is not None and at < len(self.columns) else ""
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all windows, overlaps and headers included."""
-        return sum(window.n_tokens for window in self.windows)
+        """Tokens of all chunks, overlaps and headers included."""
+        return sum(chunk.n_tokens for chunk in self.chunks)
 
 
 def corpus_key(name: str, fingerprint_id: str) -> str:
-    """What a corpus's files are called by, 64 hex digits."""
+    """The file name of a corpus's record, 64 hex digits."""
     return tagged_digest("corpus/1", name, fingerprint_id)
 
 
 def document_key(origin: bytes) -> str:
-    """What a file's record is called by: the digest of its absolute path's bytes."""
+    """The file name of a document's record: the digest of the file's absolute path (its bytes)."""
     return tagged_digest("document/1", origin.hex())
 
 
@@ -117,11 +139,80 @@ def encode_document(record: DocumentRecord) -> bytes:
 
 
 def decode_document(data: bytes, _: str) -> DocumentRecord:
-    """The document in a file. Raises Malformed, also unless its windows rise and end within the source."""
+    """The document in a file. Raises Malformed, also where its chunks are not in order or not within the source."""
     record = decode_record(DOCUMENT_MAGIC, data, DocumentRecord)
     before = (-1, 0)
-    for window in record.windows:
-        if not before[0] < window.start <= before[1] < window.stop <= record.n_bytes:
-            raise Malformed(f"bytes {window.start:,} to {window.stop:,} do not follow {before[0]:,} to {before[1]:,}")
-        before = window.start, window.stop
+    for chunk in record.chunks:
+        if not before[0] < chunk.start <= before[1] < chunk.stop <= record.n_bytes:
+            raise Malformed(f"bytes {chunk.start:,} to {chunk.stop:,} do not follow {before[0]:,} to {before[1]:,}")
+        before = chunk.start, chunk.stop
     return record
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+DOCUMENTS, INDEX = "documents", "index"
+CORPORA, FILES, SOURCES = "corpora", "files", "sources"
+SOURCE_SUFFIX, INDEX_SUFFIX = ".zst", ".sqlite"
+MAX_RECORD_BYTES, MAX_SOURCE_BYTES = 64 << 20, 64 << 20
+_SEAL = re.compile(rb"agentkv-(?:corpus|document) \d+ ([0-9a-f]{64})")
+_LEVEL = 3
+
+
+def encode_source(data: bytes) -> bytes:
+    """A source's file; the same bytes on every machine with the same zstd version."""
+    return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True, threads=0).compress(data)
+
+
+def decode_source(data: bytes, name: str) -> bytes:
+    """The source in a file called ``name``, the digest of what it unpacks to. Raises Malformed."""
+    try:
+        size = zstandard.frame_content_size(data)
+        if not 0 <= size <= MAX_SOURCE_BYTES:
+            raise Malformed(f"its header says that it unpacks to {size:,} bytes")
+        whole: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=max(size, 1))
+    except zstandard.ZstdError as error:
+        raise Malformed(f"it does not unpack: {error}") from error
+    if sha256(whole) != name:
+        raise Malformed("its bytes are not those of its name")
+    return whole
+
+
+def entries(root: Path) -> Iterator[Found]:
+    """Every file below the folder of documents: path, size, whether it belongs there. Raises StoreReadError."""
+    folder = root / DOCUMENTS
+    for path in files_below(folder):
+        try:
+            info = path.lstat()
+        except OSError:  # removed meanwhile
+            continue
+        parts, name = path.relative_to(folder).parts, path.name.split(".")[0]
+        own = stat.S_ISREG(info.st_mode) and is_digest(name)
+        match parts:
+            case ("corpora", file):
+                own &= file == f"{name}.json"
+            case ("files", key, shard, file):
+                own &= is_digest(key) and shard == name[:2] and file == f"{name}.json"
+            case ("sources", shard, file):
+                own &= shard == name[:2] and file == f"{name}{SOURCE_SUFFIX}"
+            case ("index", file):
+                own &= file.startswith(f"{name}{INDEX_SUFFIX}")
+            case _:
+                own = False
+        yield path, info.st_size, own
+
+
+def fault(files: StoreFiles, path: Path) -> str | None:
+    """Why a record or source is not what was written; None if it is, or is gone. Raises StoreReadError."""
+    data, reason = read(files.root, path, MAX_RECORD_BYTES)
+    if data is None or path.parent == files.root / DOCUMENTS / INDEX:
+        return reason
+    if path.suffix == SOURCE_SUFFIX:
+        try:
+            decode_source(data, path.name.removesuffix(SOURCE_SUFFIX))
+        except Malformed as error:
+            return str(error)
+        return None
+    if not is_sealed(data, _SEAL):
+        return "the first line is not a corpus's or document's and the SHA-256 of what follows"
+    return None

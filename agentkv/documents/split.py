@@ -1,11 +1,10 @@
-"""Windows: pieces of a document of at most so many of the model's tokens, cut on the document's own structure.
+"""Chunks: slices of a document of at most so many of the model's tokens, cut on the document's own structure.
 
-A window's text is a header, which says where it comes from, and a piece of the document as it stands. The pieces tile
-the document; with an overlap, a piece also begins with the end of the one before it, unless it begins with a heading.
-Sizes are counted with the engine's tokenizer over exactly the ids that become the block. Never cut: a character.
+A chunk's text is a header, which says where it comes from, and an unchanged slice of the document. The slices cover the
+document; with an overlap, a slice also begins with the end of the one before it, unless it begins with a heading. Sizes
+are counted with the engine's tokenizer over exactly the token ids that become the block. Characters are never cut.
 
-Not guaranteed: a good place to cut where there is none (one line of a million letters); and that no window is much
-smaller than asked for: a section that does not fit any more begins the next one.
+Not guaranteed: that no chunk is much smaller than requested: a section that does not fit begins the next one.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from agentkv.documents.outline import ITEM, LINE, MAX_DEPTH, PARAGRAPH, SENTENCE, WORD
-from agentkv.documents.readable import Readable
+from agentkv.documents.readers.document import ITEM, LINE, MAX_DEPTH, PARAGRAPH, SENTENCE, WORD, Readable
 from agentkv.engine.base import Engine
 from agentkv.errors import UsageError
 
-MIN_WINDOW = 64
+MIN_CHUNK_TOKENS = 64
 _HEADER_SHARE, _HEADER_TOKENS = 4, 64
 _MAX_OVERLAP_SHARE = 4
 _COLUMNS_SHARE = 3
-"""What share of a window the names of a table's columns may take, as 1 of so many."""
+"""A table's column names may take one part in so many of a chunk."""
 _MOST_COLUMNS = 8000
-"""Characters of them: a record holds no more."""
+"""Most characters of column names: a record holds no more."""
 _FULL = {PARAGRAPH: 0.6, ITEM: 0.7, SENTENCE: 0.8, LINE: 0.8, WORD: 0.85}
-"""How full, of 1, a window has to be for a cut of that level; a heading's is ``_FULL_HEADING``."""
+"""How full (0 to 1) a chunk has to be for a cut at a break of that level; at a heading ``_FULL_HEADING``."""
 _FULL_HEADING = 0.5
 _SENTENCE_END = re.compile(r"[.!?…][)\]\"'”’]*\s+|[。！？]")
 _LINE_END = re.compile(r"\n")
@@ -39,80 +37,78 @@ _JOINERS = {"\u200d", "\ufe0e", "\ufe0f"}
 
 
 @dataclass(frozen=True)
-class Piece:
+class Slice:
     """Characters ``start`` to ``stop`` of a document and the header before them; ``n_tokens`` counts both, unpadded.
 
-    ``trail``: the headings in force at its beginning; ``within``: those that stand in it. ``columns``: the names of a
-    table's columns, where it begins within one; they stand between header and piece, and count.
+    ``heading_path``: at its beginning; ``within``: other headings in it. ``columns``: the column names of the table
+    that it begins within, "" if none; they come between header and slice, and count.
     """
 
     start: int
     stop: int
     header: str
-    trail: tuple[str, ...]
+    heading_path: tuple[str, ...]
     within: tuple[str, ...]
     n_tokens: int
     columns: str = ""
 
 
 def block_text(header: str, body: str, columns: str = "") -> str:
-    """What becomes the block: ``columns`` are the lines that name those of the table with which the body begins."""
+    """The text of a block. ``columns``: the lines that name the columns of the table with which the body begins."""
     return f"{header}\n\n{columns}\n{body}\n" if columns else f"{header}\n\n{body}\n"
 
 
 class Splitter:
-    """Cuts documents for one engine. Raises UsageError for sizes that make no sense.
+    """Cuts documents for one engine. Raises UsageError for sizes that are out of range.
 
-    ``window``: most tokens of a block's own part, header included, a multiple of the engine's alignment taken of it;
-    ``overlap``: tokens, at most a quarter of the window.
+    ``chunk_tokens``: most tokens of a chunk, header included, rounded down to the engine's alignment; ``overlap``:
+    tokens, at most a quarter of it.
     """
 
-    def __init__(self, engine: Engine, window: int, overlap: int) -> None:
-        if window < MIN_WINDOW:
-            raise UsageError(f"a window of {window} tokens is too small; it takes {MIN_WINDOW} or more")
-        if not 0 <= overlap <= window // _MAX_OVERLAP_SHARE:
+    def __init__(self, engine: Engine, chunk_tokens: int, overlap: int) -> None:
+        if chunk_tokens < MIN_CHUNK_TOKENS:
+            raise UsageError(f"a chunk of {chunk_tokens} tokens is too small; it takes {MIN_CHUNK_TOKENS} or more")
+        if not 0 <= overlap <= chunk_tokens // _MAX_OVERLAP_SHARE:
             raise UsageError(
-                f"the overlap is 0 to a quarter of the window ({window // _MAX_OVERLAP_SHARE}), not {overlap}"
+                f"the overlap is 0 to a quarter of the chunk ({chunk_tokens // _MAX_OVERLAP_SHARE}), not {overlap}"
             )
         self._engine = engine
-        self.window, self.overlap = window, overlap
-        self._limit = window // engine.alignment * engine.alignment
+        self.chunk_tokens, self.overlap = chunk_tokens, overlap
+        self._limit = chunk_tokens // engine.alignment * engine.alignment
         self._length = cache(lambda token: len(engine.token_bytes(token)))
 
-    def split(self, path: str, document: Readable) -> list[Piece]:
-        """The document's windows, in order; none for one that has no text."""
-        return list(self._pieces(path, document))
+    def split(self, path: str, document: Readable) -> list[Slice]:
+        """The document's chunks, in order; none for one that has no text."""
+        return list(self._slices(path, document))
 
-    def _pieces(self, path: str, document: Readable) -> Iterator[Piece]:
+    def _slices(self, path: str, document: Readable) -> Iterator[Slice]:
         text, start, done = document.text, 0, 0
         cutter = _Cutter(document)
         while done < len(text):
             position = start + len(text[start : start + 400]) - len(text[start : start + 400].lstrip())
-            trail = document.trail(position)
-            header, columns = self.header(path, trail), self._columns(document.columns(position))
+            heading_path = document.heading_path(position)
+            header, columns = self.header(path, heading_path), self._columns(document.columns(position))
             before = block_text(header, "", columns)
             stop, n_tokens = self._stop(cutter, before, start, done)
             within = document.headings_within(start, stop)
-            among = tuple(title for title in within if title not in trail)
-            yield Piece(start, stop, header, trail, among, n_tokens, columns)
+            among = tuple(title for title in within if title not in heading_path)
+            yield Slice(start, stop, header, heading_path, among, n_tokens, columns)
             done = stop
             if done < len(text):
                 start = self._next_start(cutter, start, stop)
 
     def _columns(self, columns: str) -> str:
-        """The names of a table's columns, cut short where they would take much of the window."""
+        """The names of a table's columns, cut short where they would take much of the chunk."""
         most = self._limit // _COLUMNS_SHARE
         columns = columns[: min(_MOST_COLUMNS, 16 * most)]
         while columns and self._count(columns) > most:
             columns = columns[: min(len(columns) - 1, len(columns) * most // self._count(columns))].rstrip()
         return columns
 
-    # --- the end of a window ---
+    # --- the end of a chunk ---
 
     def _stop(self, cutter: _Cutter, before: str, start: int, done: int) -> tuple[int, int]:
-        """Where the window that begins at ``start`` ends, past ``done``, and its tokens. ``before``: a block's text
-        with an empty piece.
-        """
+        """Where the chunk from ``start`` ends, past ``done``, and its tokens. ``before``: the text before it."""
         text, head = cutter.text, before.removesuffix("\n")
         reach, least = self._reach(text, start, self._limit - self._count(before)), cutter.next_clean(done)
         while True:
@@ -124,7 +120,9 @@ class Splitter:
             nearer = start + int((stop - start) * min(0.97, self._limit / n_tokens))
             if nearer <= done:
                 if stop <= least:
-                    raise UsageError(f"a window of {self.window} tokens holds no character behind its header")
+                    raise UsageError(
+                        f"a chunk of {self.chunk_tokens} tokens has no room for a character after its header"
+                    )
                 nearer = max(done + 1, (done + stop) // 2)
             reach = nearer
 
@@ -150,18 +148,18 @@ class Splitter:
         ids = self._engine.tokenize(text[first:stop], special=False)
         n_bytes = sum(map(self._length, ids[-self.overlap :]))
         tail = text[first:stop].encode()
-        behind = len(tail[max(0, len(tail) - n_bytes) :].decode("utf-8", "ignore"))
-        begin = cutter.overlap_start(max(first, stop - behind), stop)
+        n_overlap = len(tail[max(0, len(tail) - n_bytes) :].decode("utf-8", "ignore"))
+        begin = cutter.overlap_start(max(first, stop - n_overlap), stop)
         return begin if begin > start else stop
 
     # --- headers ---
 
-    def header(self, path: str, trail: tuple[str, ...]) -> str:
-        """``[path | heading > heading]``, shortened from the outside in until it is small beside the window."""
+    def header(self, path: str, heading_path: tuple[str, ...]) -> str:
+        """``[path | heading > heading]``, shortened from the outside in until it is small beside the chunk."""
         most = min(_HEADER_TOKENS, self._limit // _HEADER_SHARE)
         names = path.split("/")
-        for keep in range(len(trail), -1, -1):
-            header = _header("/".join(names), trail[len(trail) - keep :])
+        for keep in range(len(heading_path), -1, -1):
+            header = _header("/".join(names), heading_path[len(heading_path) - keep :])
             if self._count(header) <= most:
                 return header
         while len(names) > 1 and self._count(_header("/".join(names), ())) > most:
@@ -175,12 +173,12 @@ class Splitter:
         return len(self._engine.tokenize(text, special=False)) if text else 0
 
 
-def _header(path: str, trail: tuple[str, ...]) -> str:
-    return f"[{path} | {' > '.join(trail)}]" if trail else f"[{path}]"
+def _header(path: str, heading_path: tuple[str, ...]) -> str:
+    return f"[{path} | {' > '.join(heading_path)}]" if heading_path else f"[{path}]"
 
 
 class _Cutter:
-    """Where one document may be cut: never between characters that share a source byte."""
+    """The places to cut one document: never between characters that share a source byte."""
 
     def __init__(self, document: Readable) -> None:
         self.text, self._document, self._is_code = document.text, document, document.kind in {"code", "csv"}
@@ -193,14 +191,14 @@ class _Cutter:
         return position in self._headings
 
     def next_clean(self, done: int) -> int:
-        """The first place past ``done`` where a piece can end."""
+        """The first place past ``done`` where a slice can end."""
         starts, place = self._document.starts, done + 1
         while place < len(self.text) and starts[place] == starts[place - 1]:
             place += 1
         return min(place, len(self.text))
 
     def cut(self, start: int, reach: int, done: int) -> int:
-        """The best place to cut in (done, reach] for a window from ``start`` that could go on to ``reach``."""
+        """The best place to cut in (done, reach] for a chunk from ``start`` that could go on to ``reach``."""
         marked = self._marked(done + 1, reach)
         for levels, full in (((1, MAX_DEPTH), _FULL_HEADING), *(((level, level), _FULL[level]) for level in _FULL)):
             least = max(done + 1, start + int((reach - start) * full))
@@ -244,7 +242,7 @@ class _Cutter:
         return [m.end() for m in pattern.finditer(self.text, max(0, first - 1), last) if first <= m.end() <= last]
 
     def _character(self, position: int, least: int) -> int:
-        """The end of a character as people see it, at or shortly before ``position``."""
+        """The end of a grapheme at or shortly before ``position``."""
         for candidate in range(position, max(least, position - 16) - 1, -1):
             if self._is_between(candidate):
                 return candidate

@@ -1,19 +1,16 @@
-"""Evidence that anybody can check: a hash-chained ledger of runs, scores computed anew, plans sealed before their runs.
+"""Evidence that anybody can check: a hash-chained ledger of runs, recomputed scores, plans sealed before their runs.
 
 ```
 ledger.py      Ledger, Run: with ledger.run(...) as run: run.record(...); run.verdict(...)
-├── appending.py   durable lines, one process at a time; unfinished ones set aside
-├── payloads.py    raw generations: in the line, in files, or kept out
-├── code.py        version and source tree
-└── records.py     what a line holds, its digest, its one spelling
+├── files.py       durable lines, one process at a time; raw generations in the line, in files, or left out
+├── environment.py version and source tree; the machine and its GPU
+└── records.py     what a line holds, its digest, its canonical form
 verify.py      every fault of a ledger, with its place; what that shows and what not
-└── anchors.py     what is published or signed, against a cut or re-made end
+└── anchors.py     published or signed anchors, against a cut or rewritten end
 scoring.py     scorers by kind and version; scores without a model
 replay.py      carry out a plan, judge it
-├── plan.py        what will be run, and what has to come out
-├── plans/         those that come along
-└── machine.py     is there a GPU?
-errors.py
+├── plan.py        what will be run, and which results are required
+└── plans/         the plans shipped with the package
 ```
 FORMAT.md says what each byte means.
 """

@@ -1,7 +1,6 @@
-"""Anchors: what is published, signed or kept elsewhere, so that an end that was cut off or made anew shows.
+"""Anchors: published, signed or kept elsewhere, so that a cut or rewritten end of a ledger shows.
 
-Knows their text, their files and their signatures; refuses to know the ledger's lines. An anchor is believed for where
-it was kept, or for the key that signed it; whose key that is, is for people to settle.
+An anchor is trusted for where it was kept, or for the key that signed it; whose key that is, people have to know.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TEXT = re.compile(re.escape(ANCHOR_PREFIX) + r"([0-9a-f]{32}):(\d{1,15}):([0-9a
 
 @dataclass(frozen=True)
 class Given:
-    """An anchor, where it came from, and the key whose signature over it was checked, or None."""
+    """An anchor, its source, and the key whose signature over it is valid, or None."""
 
     source: str
     anchor: Anchor
@@ -40,24 +39,24 @@ def sign(anchor: Anchor, key: SigningKey) -> SignedAnchor:
 
 
 def write(anchor: SignedAnchor, path: Path) -> None:
-    """Put an anchor into a file. Raises StoreFull, StoreReadError."""
+    """Write an anchor to a file. Raises StoreFull, StoreReadError."""
     fsio.write_durably(path, [encode_record(ANCHOR_MAGIC, anchor)])
 
 
 def place_of(folder: Path, anchor: Anchor) -> Path:
-    """Where a ledger keeps its own copy of a signed anchor."""
+    """The path of a ledger's own copy of a signed anchor."""
     return folder / FOLDER / f"{anchor.count:09}-{anchor.head[:16]}.json"
 
 
 def read(path: Path) -> Given:
-    """The anchor in a file, its signature checked. Raises LedgerDamaged, UsageError if there is no such file."""
+    """The anchor in a file, its signature checked. Raises LedgerDamaged, UsageError if the file does not exist."""
     data = fsio.read_regular(path, _LIMIT)
     if data is None:
         raise UsageError(f"there is no anchor {path}")
     try:
         found = decode_record(ANCHOR_MAGIC, data, SignedAnchor)
     except Malformed as error:
-        raise LedgerDamaged(path, [f"the anchor was changed, or is none: {error}"]) from error
+        raise LedgerDamaged(path, [f"the anchor was changed, or is not one: {error}"]) from error
     signature = found.signature
     if signature is None:
         return Given(path.name, found.anchor, None)
@@ -67,11 +66,11 @@ def read(path: Path) -> Given:
 
 
 def parse(text: str) -> Given:
-    """An anchor as a person gave it: the line that ``agentkv evidence head`` prints, or a file. As :func:`read`."""
+    """An anchor given as the line that ``agentkv evidence head`` prints, or as a file; see :func:`read`."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         if text.startswith(ANCHOR_PREFIX):
-            raise UsageError(f"{text[:120]!r} is no anchor: {ANCHOR_PREFIX}<32 hex>:<number of records>:<64 hex>")
+            raise UsageError(f"{text[:120]!r} is not an anchor: {ANCHOR_PREFIX}<32 hex>:<number of records>:<64 hex>")
         return read(Path(text))
     ledger, count, head = found.groups()
     return Given("the given anchor", Anchor(ledger=ledger, count=int(count), head=head, time=""), None)

@@ -9,10 +9,9 @@
 >>> [(found.kind, found.status, len(found.items)) for found in ledger.runs()]
 [('demo', 'finished', 1)]
 
-Knows entries and files; refuses to know what a score means (:mod:`agentkv.evidence.scoring`). Every call that returns
-is durable; several processes may append to one ledger, each entry whole and in one order. Not guaranteed: that what is
-recorded is true, which is for a replay to show, and anything against one who may write here and re-makes everything
-(see :mod:`agentkv.evidence.verify`).
+A call that returns is durable; several processes may append to one ledger, entry by entry. Not guaranteed: that what is
+recorded is true, which a replay can show, and anything against someone with write access who makes the whole ledger
+again (see :mod:`agentkv.evidence.verify`).
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.errors import LedgerDamaged, NotScorable, UnknownRun, UsageError
-from agentkv.evidence import appending
-from agentkv.evidence.appending import Draft
-from agentkv.evidence.code import machine, source_code
-from agentkv.evidence.payloads import MODES, Absent, PayloadFiles, Payloads
+from agentkv.evidence import files
+from agentkv.evidence.environment import machine, source_code
+from agentkv.evidence.files import MODES, Absent, Draft, PayloadFiles, Payloads
 from agentkv.evidence.records import (
     Anchor,
     EndBody,
@@ -87,7 +85,7 @@ class Run:
         tokens: TokenCounts | Mapping[str, int] | None = None,
         figures: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record one raw generation; see :class:`Item`. Raises UsageError for what is no JSON, and append's errors."""
+        """Record one raw generation; see :class:`Item`. Raises UsageError for what is not JSON, and append's errors."""
         counts = tokens.model_dump() if isinstance(tokens, TokenCounts) else tokens
         self.record_all(
             [Item(key, raw, expected, dict(counts) if counts else None, dict(figures) if figures else None)]
@@ -103,7 +101,7 @@ class Run:
             self._items += len(bodies)
 
     def verdict(self, name: str, passed: bool, detail: Any = None) -> None:
-        """Record what was decided; nothing private belongs into ``detail``."""
+        """Record a decision; nothing private belongs in ``detail``."""
         with self._lock:
             body = VerdictBody(name=name, passed=bool(passed), detail=plain(detail, f"the verdict {name!r}"))
             self._ledger.append(self.id, "verdict", [body])
@@ -123,7 +121,7 @@ class Run:
 
 
 class Ledger:
-    """The ledger in ``folder``, made when the first run begins. ``payloads``: where raw generations go (payloads.py).
+    """The ledger in ``folder``, made when the first run begins. ``payloads``: where raw generations go (files.py).
 
     Raises UsageError for an unknown ``payloads``.
     """
@@ -186,7 +184,7 @@ class Ledger:
         return run
 
     def resume(self, found: RecordedRun) -> Run:
-        """Go on with a run that has no end."""
+        """Continue a run that has no end."""
         if found.status != "unfinished":
             raise UsageError(f"run {found.id} has ended; begin another")
         return Run(self, found.id, len(found.items), len(found.verdicts))
@@ -198,15 +196,15 @@ class Ledger:
             known = any(entry.type == "plan" and entry.body["plan"] == plan for entry in self.entries())
             return [] if known else [(None, "plan", PlanBody(plan=plan, name=name))]
 
-        appending.append(self.folder, draw)
+        files.append(self.folder, draw)
 
     def append(self, run: str, kind: EntryType, bodies: Sequence[Record]) -> list[Entry]:
         """Append entries of a run; for this package's own use."""
         drafts: list[Draft] = [(run, kind, body) for body in bodies]
-        return appending.append(self.folder, lambda: drafts)
+        return files.append(self.folder, lambda: drafts)
 
     def body_of(self, item: Item) -> ItemBody:
-        """The entry's body of an item, with its payloads put where they go."""
+        """The entry's body of an item, its payloads written to files where that is the mode."""
         name = f"the item {item.key!r}"
         raw, expected = plain(item.raw, name), plain(item.expected, name)
         return ItemBody(
@@ -224,10 +222,10 @@ class Ledger:
         if not report.entries:
             return None
         ledger = report.entries[0].body["ledger"]
-        return Anchor(ledger=ledger, count=len(report.entries), head=report.head, time=appending.now())
+        return Anchor(ledger=ledger, count=len(report.entries), head=report.head, time=files.now())
 
     def entries(self) -> list[Entry]:
-        """Every record, the ledger having been verified, payload files aside. Raises LedgerDamaged, StoreReadError."""
+        """Every record, after a check of all but payload files. Raises LedgerDamaged, StoreReadError."""
         report = verify(self.folder, payloads=False)
         report.require_sound()
         return report.entries
@@ -237,11 +235,11 @@ class Ledger:
         return runs_of(self.entries())
 
     def find(self, run: str) -> RecordedRun:
-        """The run whose id begins so. Raises UnknownRun for none or several."""
+        """The run whose id begins with ``run``. Raises UnknownRun for none or several."""
         return find_run(self.runs(), run)
 
     def items(self, run: RecordedRun) -> list[Item]:
-        """The run's raw generations, payloads read. Raises NotScorable if one was kept out, LedgerDamaged."""
+        """The run's raw generations, payloads read. Raises NotScorable if one is absent, LedgerDamaged."""
         found, absent = [], 0
         for body in run.items:
             try:
@@ -251,13 +249,13 @@ class Ledger:
             absent += isinstance(raw, Absent) or isinstance(expected, Absent)
             found.append(Item(body.key, raw, expected, body.tokens, body.figures))
         if absent:
-            what = f"{absent:,} of {len(found):,} raw generations were kept out; their digests are in the ledger"
+            what = f"{absent:,} of {len(found):,} raw generations were left out; their digests are in the ledger"
             raise NotScorable(run.id, what)
         return found
 
 
 def runs_of(entries: Sequence[Entry]) -> list[RecordedRun]:
-    """The runs that the records of a sound ledger tell of, in the order in which they began."""
+    """The runs in the records of a valid ledger, in the order in which they began."""
     found: dict[str, RecordedRun] = {}
     for entry in entries:
         if entry.run is None:
@@ -280,7 +278,7 @@ def runs_of(entries: Sequence[Entry]) -> list[RecordedRun]:
 
 
 def find_run(runs: Sequence[RecordedRun], run: str) -> RecordedRun:
-    """The one whose id begins so, or that is meant by ``last``. Raises UnknownRun for none or several."""
+    """The run whose id begins with ``run``, or the ``last``. Raises UnknownRun for none or several."""
     found = [known for known in runs if known.id.startswith(run)] if run != "last" else list(runs[-1:])
     if len(found) != 1:
         raise UnknownRun(run, [known.id for known in found])

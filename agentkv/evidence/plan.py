@@ -1,7 +1,7 @@
-"""A plan: what will be run, on which code and models, what has to come out, and what would refute us.
+"""A plan: what will be run, on which code and models, and which results are required.
 
-Sealed by its digest before it is run. Knows values and files, runs nothing. A plan's commands are benchmarks of agentkv
-and nothing else, so that a plan from a stranger cannot run a program; what a benchmark reads is still its own to say.
+Sealed by its digest before it is run. A plan's commands are benchmarks of agentkv and nothing else, so that a plan from
+a stranger cannot run a program; what a benchmark reads is up to its arguments.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import orjson
 from pydantic import Field, ValidationError
 
 from agentkv.errors import InvalidPlan
-from agentkv.evidence.appending import now
-from agentkv.evidence.code import source_code
+from agentkv.evidence.environment import source_code
+from agentkv.evidence.files import now
 from agentkv.evidence.records import Code
 from agentkv.io import fsio
 from agentkv.io.hashing import tagged_digest
@@ -41,10 +41,10 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Criterion(Record):
-    """What has to hold: every value ``at`` the path ``must`` compare so with ``value``.
+    """A requirement: every value ``at`` the path ``must`` compare so with ``value``.
 
-    A path is names and indices with dots between, from the outcome (``exit_code``, ``result``); ``*`` stands for every
-    member of a list or object, ``#`` for their number. A path that leads nowhere is a failure.
+    A path is names and indices separated by dots, from the outcome (``exit_code``, ``result``); ``*`` is every member
+    of a list or object, ``#`` their number. A path that does not exist is a failure.
     """
 
     at: _Word
@@ -58,7 +58,7 @@ class Criterion(Record):
 
     def _holds(self, value: Any) -> bool:
         if isinstance(value, bool) != isinstance(self.value, bool):
-            return False  # True == 1 in Python, and no figure is a yes
+            return False  # True == 1 in Python
         try:
             return _COMPARE[self.must](value, self.value)
         except TypeError:
@@ -93,7 +93,7 @@ def _at(value: Any, path: list[str]) -> list[Any]:
 
 
 class Step(Record):
-    """One command of ``agentkv``, its words after the program's name, and what has to come out."""
+    """One command, its words after the program's name, and its required results."""
 
     name: _Word
     arguments: Annotated[tuple[_Word, ...], Field(min_length=2, max_length=64)]
@@ -101,7 +101,7 @@ class Step(Record):
 
 
 class Draft(Record):
-    """A plan without its code and time, as it is shipped. ``models``: the names that it runs; ``needs``: hardware."""
+    """A plan without code and time, as shipped. ``models``: the names of those it runs; ``needs``: hardware."""
 
     format: Literal[1] = 1
     name: _Word
@@ -112,10 +112,10 @@ class Draft(Record):
     steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=256)]
 
 
-class Plan(Record):
+class ReplayPlan(Record):
     """A sealed plan: the draft, the source tree that it holds for, and the SHA-256 of each model file.
 
-    ``created`` is for people: what came first, the ledger's order shows.
+    ``created`` is informational: the order of events is that of the ledger.
     """
 
     draft: Draft
@@ -130,13 +130,13 @@ class Plan(Record):
 
 
 def shipped() -> list[str]:
-    """The names of the plans that come along."""
+    """The names of the plans in the package."""
     folder = resources.files("agentkv.evidence") / "plans"
     return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))
 
 
 def load_draft(name_or_path: str) -> Draft:
-    """A plan that comes along, by name, or one in a JSON file. Raises InvalidPlan, StoreReadError."""
+    """A plan of the package, by name, or one in a JSON file. Raises InvalidPlan, StoreReadError."""
     if name_or_path in shipped():
         data = (resources.files("agentkv.evidence") / "plans" / f"{name_or_path}.json").read_bytes()
     else:
@@ -153,25 +153,25 @@ def load_draft(name_or_path: str) -> Draft:
     return draft
 
 
-def make(draft: Draft, models: dict[str, str]) -> Plan:
+def make(draft: Draft, models: dict[str, str]) -> ReplayPlan:
     """The plan for the source tree as it is now; ``models``: name -> SHA-256, for each of the draft's."""
-    return Plan(draft=draft, created=now(), code=source_code(), models=models)
+    return ReplayPlan(draft=draft, created=now(), code=source_code(), models=models)
 
 
-def save(plan: Plan, path: Path) -> None:
+def save(plan: ReplayPlan, path: Path) -> None:
     """Write a sealed plan. Raises StoreFull, StoreReadError."""
     fsio.write_durably(path, [encode_record(MAGIC, plan)])
 
 
-def load(path: Path) -> Plan:
+def load(path: Path) -> ReplayPlan:
     """The plan in a file, exactly as it was sealed. Raises InvalidPlan, StoreReadError."""
     data = fsio.read_regular(path, _LIMIT)
     if data is None:
         raise InvalidPlan(str(path), "there is no such file")
     try:
-        plan = decode_record(MAGIC, data, Plan)
+        plan = decode_record(MAGIC, data, ReplayPlan)
     except Malformed as error:
-        raise InvalidPlan(str(path), f"it was changed after it was sealed, or is none ({error})") from error
+        raise InvalidPlan(str(path), f"it was changed after it was sealed, or is not a plan ({error})") from error
     _check(plan.draft, str(path))
     if set(plan.models) != set(plan.draft.models):
         raise InvalidPlan(str(path), "its models are not those of its draft")

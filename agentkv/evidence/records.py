@@ -1,7 +1,6 @@
 """The records of a ledger: what one line holds, its digest, and the anchor that says where the ledger ended.
 
-Knows bytes and values; refuses to know files. A line is the canonical JSON of an :class:`Entry`, so that one entry has
-exactly one spelling, and every byte of it is either under the digest or is the digest.
+A line is the canonical JSON of an :class:`Entry`, so every byte of it is either covered by the digest or is the digest.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Time = Annotated[str, Field(max_length=40)]
 
 NOTHING = "0" * 64
-"""What stands for the digest before the first entry."""
+"""In place of the digest before the first entry."""
 
 
 class Entry(Record):
     """One line. ``seq`` counts from 0; ``previous`` is the digest of the entry before.
 
     ``type``: ``ledger`` (the first), ``plan`` (a plan's digest, before its runs), ``run`` (a run begins), ``item``
-    (a raw generation), ``verdict``, ``scores``, ``end`` (of a run), ``torn`` (an unfinished line was set aside).
-    ``time`` (UTC) is for people; nothing is decided by it.
+    (a raw generation), ``verdict``, ``scores``, ``end`` (of a run), ``torn`` (an unfinished line was moved aside).
+    ``time`` (UTC) is informational.
     """
 
     format: Literal[1] = 1
@@ -121,7 +120,7 @@ class ItemBody(Record):
 
 
 class VerdictBody(Record):
-    """What was decided within a run."""
+    """A decision within a run."""
 
     name: str
     passed: bool
@@ -135,7 +134,7 @@ class ScoresBody(Record):
 
 
 class EndBody(Record):
-    """How a run ended; ``items`` and ``verdicts`` are their numbers, so that a run is known to be whole."""
+    """How a run ended; ``items`` and ``verdicts`` are how many there were, so that a run is known to be complete."""
 
     status: Literal["finished", "failed"]
     items: Count
@@ -157,7 +156,7 @@ class LedgerBody(Record):
 
 
 class TornBody(Record):
-    """An unfinished line that a crash left, set aside: its bytes, their SHA-256, and the file that has them."""
+    """An unfinished line that a crash left, moved aside: its size, SHA-256 and file."""
 
     bytes: Count
     sha256: Sha256
@@ -185,7 +184,7 @@ class Item:
     """One raw generation: ``key`` names it within its run, ``expected`` is what it is scored against.
 
     ``raw``, ``expected`` and ``figures`` are JSON. ``tokens``: restored, prefilled, generated, as counted at the decode
-    call. ``figures``: what was measured (ms, sizes); never kept out, so nothing private belongs there or in the key.
+    call. ``figures``: what was measured (ms, sizes); never left out, so nothing private belongs there or in the key.
     """
 
     key: str
@@ -205,12 +204,12 @@ def sealed_entry(
 
 
 def line_of(entry: Entry) -> bytes:
-    """The one spelling of an entry, newline included."""
+    """The line of an entry, newline included."""
     return canonical_json(entry.model_dump()) + b"\n"
 
 
 def parse_line(line: bytes) -> Entry:
-    """The entry of a line with its newline. Raises Malformed for any bytes that :func:`sealed_entry` does not give."""
+    """The entry of a line with its newline. Raises Malformed for bytes that :func:`sealed_entry` does not make."""
     try:
         entry = Entry.model_validate(orjson.loads(line))
         BODIES[entry.type].model_validate(entry.body)
@@ -229,7 +228,7 @@ def parse_line(line: bytes) -> Entry:
 
 
 def plain(value: Any, what: str) -> Any:
-    """``value`` as JSON gives it back. Raises UsageError for what JSON cannot hold (NaN, sets, lone surrogates)."""
+    """``value`` after a round trip through JSON. Raises UsageError for NaN, sets, lone surrogates and the like."""
     try:
         data = canonical_json(value)
     except TypeError as error:

@@ -1,11 +1,11 @@
-"""Carries out a sealed plan, and says whether what was predicted came out.
+"""Carries out a sealed plan, and judges whether its predictions held.
 
-Order, by the hash chain and by no clock: the plan's digest is entered, then a run begins that names the plan, then each
-step's outcome is recorded as soon as it is there. A run that was broken off goes on where it stopped; an attempt that
-gave no result stays on record. All runs of a plan count: a pass after a failure does not make the failure go away.
+Order, by the hash chain and not by a clock: the plan's digest is recorded, then a run begins that names the plan, then
+each step's outcome is recorded as soon as it is known. An interrupted run is resumed; an attempt without a result stays
+on record. All runs of a plan count: a pass does not cancel an earlier failure.
 
-Not shown by a ledger alone: that nobody ran it before, in another ledger. An anchor that was published between plan and
-run shows that the plan was not made after that ledger's run (``anchored``).
+A ledger alone cannot show that the plan was not run before, in another ledger. An anchor published between plan and run
+shows that the plan was not made after that ledger's run (``anchored``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from filelock import FileLock, Timeout
 
 from agentkv.errors import PlanRefused, StepFailed, UsageError
 from agentkv.evidence.anchors import Given
-from agentkv.evidence.code import differences, source_code
+from agentkv.evidence.environment import differences, require, source_code
 from agentkv.evidence.ledger import Ledger, RecordedRun, Run, find_run, runs_of
-from agentkv.evidence.machine import require
-from agentkv.evidence.plan import PROGRAMS, Criterion, Plan, Step
+from agentkv.evidence.plan import PROGRAMS, Criterion, ReplayPlan, Step
 from agentkv.evidence.records import Entry, Item
 from agentkv.evidence.scoring import scorer
 from agentkv.evidence.verify import verify
@@ -54,7 +53,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """What one run of a plan says. ``attempts``: outcomes without a result, by step."""
+    """The verdict of one run of a plan. ``attempts``: outcomes without a result, by step."""
 
     run: str
     status: str
@@ -63,7 +62,7 @@ class RunVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the run is whole and every criterion was met."""
+        """Whether the run is complete and every criterion was met."""
         return self.status == "finished" and all(row.passed for row in self.judged)
 
     @property
@@ -88,14 +87,14 @@ def run_command(step: Step) -> Outcome:
 
 
 def run(
-    plan: Plan,
+    plan: ReplayPlan,
     ledger: Ledger,
     *,
     runner: Callable[[Step], Outcome] | None = None,
     progress: Callable[[Step, int, int], None] = lambda step, done, total: None,
     again: bool = False,
 ) -> RunVerdict:
-    """Carry out the plan and record it; a run of it that has no end is gone on with, unless ``again``.
+    """Carry out the plan and record it; a run of it without an end is resumed, unless ``again``.
 
     ``progress`` is called before each step with its index and the number of steps. Raises MachineUnsuitable and
     PlanRefused before anything is run or recorded; StepFailed; UsageError if the plan is being run already.
@@ -130,9 +129,9 @@ def run(
 
 
 def judge(
-    plan: Plan, ledger: Ledger, *, run_id: str | None = None, anchors: Sequence[Given] = ()
+    plan: ReplayPlan, ledger: Ledger, *, run_id: str | None = None, anchors: Sequence[Given] = ()
 ) -> tuple[list[RunVerdict], bool]:
-    """What every run of the plan says, judged anew from the recorded outcomes; and whether it is ``anchored``.
+    """The verdict of every run of the plan, from the recorded outcomes; and whether it is ``anchored``.
 
     ``run_id``: that one only. ``anchored``: one of ``anchors`` holds and was made after the plan was entered and before
     the first of these runs began. Raises PlanRefused, UnknownRun, LedgerDamaged, NotScorable.
@@ -158,8 +157,8 @@ def judge(
     return verdicts, any(entered < given.anchor.count <= first for given in anchors)
 
 
-def _entered(plan: Plan, entries: Sequence[Entry], runs: Sequence[RecordedRun]) -> int:
-    """The number of the record that enters the plan, which stands before every one of its runs."""
+def _entered(plan: ReplayPlan, entries: Sequence[Entry], runs: Sequence[RecordedRun]) -> int:
+    """The number of the record that enters the plan, which has to be before every one of its runs."""
     entered = next((e.seq for e in entries if e.type == "plan" and e.body["plan"] == plan.digest), None)
     if entered is None:
         raise PlanRefused(plan.digest, "it was never entered in the ledger")
@@ -171,25 +170,25 @@ def _entered(plan: Plan, entries: Sequence[Entry], runs: Sequence[RecordedRun]) 
     return entered
 
 
-def _require_tree(plan: Plan) -> None:
+def _require_tree(plan: ReplayPlan) -> None:
     found = differences(plan.code.files, source_code().files)
     if found:
         raise PlanRefused(plan.digest, "the source tree here is not the plan's", found)
 
 
-def _begin(plan: Plan, ledger: Ledger, system: dict[str, object] | None, again: bool) -> tuple[Run, RecordedRun]:
+def _begin(plan: ReplayPlan, ledger: Ledger, system: dict[str, object] | None, again: bool) -> tuple[Run, RecordedRun]:
     mine = [known for known in ledger.runs() if known.body.plan == plan.digest and known.status == "unfinished"]
     if mine and not again:
         return ledger.resume(mine[-1]), mine[-1]
     settings = {"name": plan.draft.name, "steps": [list(step.arguments) for step in plan.draft.steps]}
     models = {f"model {name}": digest for name, digest in plan.models.items()}
-    begun = ledger.begin(
+    new = ledger.begin(
         KIND, version=VERSION, settings={**settings, "accelerator": system}, inputs=models, plan=plan.digest
     )
-    return begun, ledger.find(begun.id)
+    return new, ledger.find(new.id)
 
 
-def _carry_out(plan: Plan, step: Step, going: Run, runner: Callable[[Step], Outcome]) -> None:
+def _carry_out(plan: ReplayPlan, step: Step, going: Run, runner: Callable[[Step], Outcome]) -> None:
     start = time.perf_counter()
     outcome = runner(step)
     seconds = round(time.perf_counter() - start, 3)
@@ -203,7 +202,7 @@ def _is_outcome(outcome: Any) -> bool:
     return isinstance(outcome, dict) and outcome.get("exit_code") in _RESULT_CODES and outcome.get("result") is not None
 
 
-def _judge(plan: Plan, ledger: Ledger, known: RecordedRun, *, status: str) -> RunVerdict:
+def _judge(plan: ReplayPlan, ledger: Ledger, known: RecordedRun, *, status: str) -> RunVerdict:
     outcomes: dict[str, Outcome] = {}
     attempts: dict[str, int] = {}
     for item in ledger.items(known):

@@ -1,8 +1,8 @@
 """Scores computed again from raw generations, with no model present.
 
-A scorer is a pure function from a run's items to its scores, registered under the run's kind and version; a change of
-what is counted is a new version, and the old one stays for the runs that it scored. Whoever makes a benchmark registers
-its scorer in its own module. Knows no benchmark; refuses to score a ledger that is not sound.
+A scorer is a pure function from a run's items to its scores, registered under the run's kind and version, in the
+benchmark's own module. A change of what is counted is a new version, and the old one stays for the runs that it scored.
+A corrupt ledger is not scored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _scorers: dict[tuple[str, int], Scorer] = {}
 
 
 def scorer(kind: str, version: int) -> Callable[[Scorer], Scorer]:
-    """Register a pure function as the scorer of ``kind`` in ``version``; a name is never given twice."""
+    """Register a pure function as the scorer of ``kind`` in ``version``; a second one is an error."""
 
     def register(function: Scorer) -> Scorer:
         if (kind, version) in _scorers and _scorers[kind, version] is not function:
@@ -38,7 +38,7 @@ def known_scorers() -> list[tuple[str, int]]:
 
 
 def compute(kind: str, version: int, items: Sequence[Item]) -> dict[str, Any]:
-    """What the scorer of ``kind`` and ``version`` gives for ``items``. Raises KeyError if there is none."""
+    """The scores of ``items`` by the scorer of ``kind`` and ``version``. Raises KeyError if there is none."""
     return _scorers[kind, version](items)
 
 
@@ -63,13 +63,13 @@ class Score:
     differences: list[str]
 
     def require_equal(self) -> None:
-        """Raise ScoreMismatch if the reported scores are others."""
+        """Raise ScoreMismatch if the reported scores differ."""
         if self.differences:
             raise ScoreMismatch(self.run, self.differences)
 
 
 def score(ledger: Ledger, run: RecordedRun) -> Score:
-    """Compute the scores of a run anew. Raises NotScorable."""
+    """Compute the scores of a run again. Raises NotScorable."""
     function = _scorers.get((run.kind, run.body.version))
     if function is None:
         known = ", ".join(f"{kind}/{version}" for kind, version in known_scorers()) or "none"

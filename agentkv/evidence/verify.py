@@ -1,12 +1,12 @@
-"""Is a ledger the one that was written? Every fault, each with its place.
+"""Checks that a ledger is the one that was written: every fault, each with its place.
 
 What each thing shows:
-- the lines alone: a changed byte, a dropped, moved, doubled or inserted record, unless everything after it was made
-  anew, digests and all;
-- with ``head.json`` (made by every append): also a cut or re-written end, unless that file was made anew too;
+- the lines alone: a changed byte, a dropped, moved, doubled or inserted record, unless everything after it was
+  rewritten too, digests included;
+- with ``head.json`` (written by every append): also a cut or rewritten end, unless that file was rewritten too;
 - with an anchor that is elsewhere, or signed by a key that is elsewhere: also that, up to the record that the anchor
   covers. Of records after the last such anchor, only that they follow each other.
-Not shown by any of it: that what was recorded was true when it was recorded.
+None of it shows that what was recorded was true.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 
 from agentkv.errors import LedgerDamaged, StoreError
 from agentkv.evidence.anchors import Given, kept_anchors
-from agentkv.evidence.appending import FILE, HEAD, read_head
-from agentkv.evidence.payloads import Absent, PayloadFiles
+from agentkv.evidence.files import FILE, HEAD, Absent, PayloadFiles, read_head
 from agentkv.evidence.records import NOTHING, Entry, ItemBody, parse_line
 from agentkv.io import fsio
 from agentkv.io.hashing import sha256
@@ -48,7 +47,7 @@ class Finding:
 
 @dataclass
 class VerifyReport:
-    """What a check of a whole ledger saw. ``torn``: bytes of an unfinished last line, as a crash leaves one.
+    """The result of checking a whole ledger. ``torn``: bytes of an unfinished last line, as a crash leaves one.
 
     ``beyond``: records after the last that any anchor covers. ``absent``: payloads of which only the digest is
     here.
@@ -76,14 +75,14 @@ class VerifyReport:
 def verify(folder: Path, given: Sequence[Given] = (), *, payloads: bool = True) -> VerifyReport:
     """Check every byte of the ledger in ``folder``; ``given`` are anchors from elsewhere.
 
-    ``payloads=False`` leaves the payload files unread. Raises StoreReadError if the ledger cannot be read; of what is
-    wrong with it the report tells.
+    ``payloads=False`` leaves the payload files unread. Faults are in the report; StoreReadError is raised only if the
+    ledger cannot be read.
     """
     report = VerifyReport(folder)
     own = _own_anchors(report)  # before the lines: another process may append meanwhile
     place, unreadable = _check_lines(report)
     _check_anchors(report, [*own, *given], place, unreadable)
-    if not report.findings:  # else what is missing there would be told twice
+    if not report.findings:  # else what is missing would be reported twice
         _check_runs(report)
     if payloads:
         _check_payloads(report)
@@ -141,14 +140,14 @@ def _check_lines(report: VerifyReport) -> tuple[dict[int, int], set[int]]:
 
 
 def _place_faults(entry: Entry, number: int, expected: int, after: int, digests: dict[int, str]) -> list[Finding]:
-    """What is wrong with where a record stands, itself being whole."""
+    """What is wrong with the position of a record that is valid itself."""
     seq = entry.seq
     if seq in digests:
         if digests[seq] == entry.digest:
             return [Finding("duplicate", f"record {seq} is there twice", number, seq)]
         return [Finding("forged", f"another record with the number {seq}", number, seq)]
     if seq < expected:
-        return [Finding("order", f"record {seq} stands after record {expected - 1}", number, seq)]
+        return [Finding("order", f"record {seq} comes after record {expected - 1}", number, seq)]
     if seq > expected:
         span = f"record {expected} is" if seq == expected + 1 else f"records {expected} to {seq - 1} are"
         return [Finding("missing", f"{span} missing after line {after}", number, seq)]
@@ -192,7 +191,7 @@ def _check_anchors(report: VerifyReport, anchors: Sequence[Given], place: dict[i
             text = f"{known.source} covers {known.anchor.count:,} records; {have}: the end is missing"
             what = Finding("cut", text)
         elif digests[last] != known.anchor.head:
-            text = f"record {last} is not the one that {known.source} covers: all up to it may have been made anew"
+            text = f"record {last} is not the one that {known.source} covers: all up to it may have been rewritten"
             what = Finding("rewritten", text, place[last], last)
         report.findings += [] if what is None else [what]
         covered = max(covered, known.anchor.count)
@@ -202,18 +201,18 @@ def _check_anchors(report: VerifyReport, anchors: Sequence[Given], place: dict[i
 
 
 def _check_runs(report: VerifyReport) -> None:
-    """Records of a run stand between its beginning and its end, and are as many as the end says."""
-    begun: dict[str, dict[str, int]] = {}
+    """Records of a run are between its beginning and its end, and as many as the end says."""
+    started: dict[str, dict[str, int]] = {}
     ended: set[str] = set()
     for entry in report.entries:
         if entry.run is None:
             continue
         if entry.type == "run":
-            if entry.run in begun:
+            if entry.run in started:
                 report.findings.append(Finding("run", f"run {entry.run} begins twice", seq=entry.seq))
-            begun[entry.run] = {"item": 0, "verdict": 0, "scores": 0}
+            started[entry.run] = {"item": 0, "verdict": 0, "scores": 0}
             continue
-        counts = begun.get(entry.run)
+        counts = started.get(entry.run)
         if counts is None or entry.run in ended:
             when = "after its end" if entry.run in ended else "without its beginning"
             report.findings.append(Finding("run", f"record {entry.seq} of run {entry.run} {when}", seq=entry.seq))

@@ -1,13 +1,12 @@
-"""Forgetting: a person's words removed from every file of a store, and the files read through to show that they are.
+"""Forgetting: a person's words removed from every file of a store, and every file read to show that they are gone.
 
-    words.py       what is looked for, in text, JSON and bytes of files
-    selection.py   what is meant: a text, a time, a thread, a user
+    selection.py   what is to be forgotten, and how words are matched
     databases.py   rows of the adapters' SQLite files
-    forgetting.py  finds, removes, proves
+    forgetting.py  finds, removes, checks
 
-What is removed is whole: a turn, an item, a document, a solution, a log line; a block with all that stand on it. What
-cannot be removed is said: a line of a hash-chained ledger, a pack outside the store. Not guaranteed: words that say the
-same otherwise, copies outside the store, blocks on a disk's worn-out sectors and in its snapshots.
+Whole things are removed: a turn, an item, a document, a solution, a log line, a block with its descendants. What cannot
+be removed is reported: a line of a hash-chained ledger, a pack outside the store. Not guaranteed: the same said in
+other words, copies outside the store, a disk's worn-out sectors and snapshots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rows of the SQLite files that adapters keep in a store: found by words, time or user, deleted, and overwritten.
+"""Rows of the adapters' SQLite files: found by words, time or user, deleted, and overwritten.
 
-Knows the three adapters' tables by name for times and users; the words of any other table are found as well, since
-every column of every row is looked at. A row that is deleted takes its entry in a full-text index along.
+Words are found in every column of any table; times and users only in those of the adapters' tables. A deleted row's
+entry in a full-text index goes with it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from pathlib import Path
 
 import orjson
 
-from agentkv.forget.selection import Selection
-from agentkv.forget.words import Words, strings
+from agentkv.forget.selection import Selection, Words, strings
 from agentkv.io import sqlitefiles
 
 _TIMES = {"items": "updated", "answers": "used"}
 _NAMESPACE = {"items": "namespace"}
 _INDEX = {"items": "words"}
-"""Full-text tables whose row numbers are those of another table's rows."""
+"""Full-text tables that have the row numbers of another table."""
 _BUSY_S = 30.0
 
 
 def rows(path: Path, selection: Selection, words: Words) -> dict[str, list[tuple[int, list[str]]]]:
-    """By table, what is meant in a file: row numbers and the texts of their JSON. Raises sqlite3.Error."""
+    """The selected rows of a file, by table: row numbers and the texts of their JSON. Raises sqlite3.Error."""
     with _opened(path) as connection:
         found: dict[str, list[tuple[int, list[str]]]] = {}
         for table in _tables(connection):
             columns = [str(row[1]) for row in connection.execute(f'PRAGMA table_info("{table}")')]
             for number, *values in connection.execute(f'SELECT rowid, * FROM "{table}"'):
                 row = dict(zip(columns, values, strict=True))
-                if _is_meant(table, row, selection, words):
+                if _is_selected(table, row, selection, words):
                     found.setdefault(table, []).append((number, [text for value in values for text in _leaves(value)]))
         return found
 
@@ -57,12 +56,12 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
-    """Ordinary and full-text tables, without those in which an index keeps its own data."""
+    """Ordinary and full-text tables, without the shadow tables of an index."""
     listed = connection.execute("SELECT name, type FROM pragma_table_list WHERE schema = 'main'").fetchall()
     return sorted(name for name, kind in listed if kind in ("table", "virtual") and not name.startswith("sqlite_"))
 
 
-def _is_meant(table: str, row: dict[str, object], selection: Selection, words: Words) -> bool:
+def _is_selected(table: str, row: dict[str, object], selection: Selection, words: Words) -> bool:
     if any(words.are_in_bytes(value) for value in map(_encoded, row.values())):
         return True
     time, namespace = row.get(_TIMES.get(table, "")), row.get(_NAMESPACE.get(table, ""))
@@ -78,7 +77,7 @@ def _encoded(value: object) -> bytes:
 
 
 def _leaves(value: object) -> Iterator[str]:
-    """The texts of a row's JSON, without the names of its fields; of what is no JSON there are none."""
+    """The texts of a row's JSON, without field names; none for what is not JSON."""
     if isinstance(value, bytes | str):
         with contextlib.suppress(orjson.JSONDecodeError):
             yield from strings(orjson.loads(value))

@@ -1,8 +1,8 @@
-"""``forget``: find what is meant in a store, remove it, and read every file through to show that it is gone.
+"""``forget``: find what is selected in a store, remove it, and read every file to show that it is gone.
 
-The order is threads, logs, documents, names, blocks, rows, solutions, leftovers: words before what refers to them. A
-crash in between leaves a store that is whole, with some of it removed; the same call again finishes. Each step takes
-the store's own locks. See ``__init__.py`` for what is whole and what is not guaranteed.
+The order is threads, rows, documents, names, blocks, logs, solutions, leftovers: words before what refers to them. A
+crash in between leaves a valid store with some of it removed; the same call again finishes. Each step takes the store's
+own locks.
 """
 
 from __future__ import annotations
@@ -22,32 +22,29 @@ from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf, shelves
 from agentkv.engine.base import Engine
 from agentkv.errors import CorruptThread, InvalidDocument, StaleDocument, StoreError, UsageError
-from agentkv.evidence.appending import FILE, TORN
-from agentkv.evidence.payloads import FOLDER as PAYLOADS
+from agentkv.evidence.files import FILE, PAYLOADS, TORN
 from agentkv.flywheel.files import FLYWHEEL, LOCK
 from agentkv.forget import databases
-from agentkv.forget.blocks import holding, with_descendants
-from agentkv.forget.selection import Selection
-from agentkv.forget.words import Words
+from agentkv.forget.selection import Selection, Words
 from agentkv.io import fsio, sqlitefiles
 from agentkv.io.hashing import sha256
 from agentkv.memory.threadlog import ThreadLog, thread_names
-from agentkv.records import NamedBlock, ThreadEntry
+from agentkv.records import Ancestor, NamedBlock, ThreadEntry
 from agentkv.router.log import DecisionLog
 from agentkv.store.catalog import BlockStore
-from agentkv.store.files import DECISIONS, ROUTER
+from agentkv.store.files import DECISIONS, ROUTER, children_of, with_descendants
 from agentkv.store.registry import ADAPTERS
 
 _LONG = 12
-"""Characters from which on something said is looked for elsewhere: "yes" is everywhere."""
+"""A removed text of at least so many characters is looked for elsewhere too: "yes" is everywhere."""
 _SEGMENT = ".seg"
 
 
 @dataclass
 class ForgetReport:
-    """What was removed, or would be: how many of each kind. ``could_not``: what had to stay, and why.
+    """How many of each kind were removed, or would be. ``could_not``: what had to stay, and why.
 
-    ``remaining``: where words could still be read afterwards, after ``files`` files of ``n_bytes`` bytes were read.
+    ``remaining``: where words could still be read at the end, when ``files`` files of ``n_bytes`` bytes were read.
     """
 
     dry_run: bool
@@ -66,10 +63,10 @@ def forget(
     ledgers: Sequence[Path] = (),
     dry_run: bool = False,
 ) -> ForgetReport:
-    """Remove what is meant from every file of ``store`` and of evidence ``ledgers``; ``dry_run`` only counts.
+    """Remove what is selected from every file of ``store`` and of evidence ``ledgers``; ``dry_run`` only counts.
 
-    ``engine``: a model by which token ids are read back as text, so that blocks that no thread, name or document tells
-    of are found too. Open threads and memories of other processes go on with what they have in RAM. Raises
+    ``engine``: a model to decode blocks' token ids, so that blocks of no thread, name or document are found too. Open
+    threads and memories of other processes keep what they have in RAM. Raises
     StoreReadError, StoreFull.
     """
     return Forgetting(store, selection, engine, ledgers, dry_run).run()
@@ -91,23 +88,23 @@ class Forgetting:
             if not (ledger / FILE).is_file():
                 raise UsageError(f"{str(ledger)!r} is not a ledger: there is no {FILE} in it")
         self._words = selection.words
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._blocks: set[str] = set()
         self.report = ForgetReport(dry_run)
 
     def run(self) -> ForgetReport:
-        """Find, remove, prove."""
-        # 1. Threads and items, which tell what was said; of a text only itself is looked for elsewhere.
+        """Find, remove, check."""
+        # 1. Threads and items: their removed texts are looked for elsewhere, unless a text is what is selected.
         self._threads()
         self._rows()
         text = self._selection.text
-        self._everywhere = Words([text] if text else [said for said in self._said if len(said) >= _LONG])
-        # 2. Documents and names, then the blocks that stand for all of these, then logs.
+        self._everywhere = Words([text] if text else [removed for removed in self._texts if len(removed) >= _LONG])
+        # 2. Documents and names, then the blocks of all of these, then logs.
         self._documents()
         self._names()
         self._remove_blocks()
         self._lines()
-        # 3. What other parts keep beside the blocks.
+        # 3. Other features' files beside the blocks.
         self._flywheel()
         self._leftovers()
         self._ledger_files()
@@ -116,7 +113,7 @@ class Forgetting:
             self._store.collect()
             for path, reason in sqlitefiles.scrub_all(self._store.root, again=True):
                 self.report.could_not.append(f"{path} could not be cleaned: {reason}")
-            self._prove()
+            self._check()
         return self.report
 
     def _do(self, kind: str, number: int, work: Callable[[], object]) -> None:
@@ -125,7 +122,7 @@ class Forgetting:
         if number and not self.report.dry_run:
             work()
 
-    # --- what was said ----------------------------------------------------------------------------
+    # --- threads and items ------------------------------------------------------------------------
 
     def _threads(self) -> None:
         names = thread_names(self._store.files)
@@ -134,15 +131,15 @@ class Forgetting:
         whole = {name for name in names if self._is_whole(name, logs[name], entries[name])}
         others = {e.checkpoint for name in names if name not in whole for e in entries[name]}
         for name, log in logs.items():
-            hit = {e.seq for e in entries[name] if name in whole or self._is_meant(log, e)}
+            hit = {e.seq for e in entries[name] if name in whole or self._is_selected(log, e)}
             if not hit:
                 continue
             own = [e for e in entries[name] if e.seq in _after(entries[name], hit)]
             states = {e.checkpoint for e in own if e.checkpoint}
             self._blocks |= states - others if self._selection.thread or self._selection.user else states
-            said = [e for e in entries[name] if e.seq in hit]
-            self._said += [e.question for e in said if e.question]
-            self.report.removed["turns"] += sum(e.question is not None for e in said)
+            removed = [e for e in entries[name] if e.seq in hit]
+            self._texts += [e.question for e in removed if e.question]
+            self.report.removed["turns"] += sum(e.question is not None for e in removed)
             if name in whole:
                 self._do("threads", 1, log.remove)
             elif not self.report.dry_run:
@@ -150,13 +147,13 @@ class Forgetting:
                     log.redact(seq)
 
     def _is_whole(self, name: str, log: ThreadLog, entries: Sequence[ThreadEntry]) -> bool:
-        return self._selection.means_thread(name) or (
+        return self._selection.selects_thread(name) or (
             bool(entries) and all(self._is_old(log, entry) for entry in entries)
         )
 
-    def _is_meant(self, log: ThreadLog, entry: ThreadEntry) -> bool:
-        said = (entry.question, entry.answer, entry.summary)
-        return any(map(self._words.are_in, said)) or self._is_old(log, entry)
+    def _is_selected(self, log: ThreadLog, entry: ThreadEntry) -> bool:
+        texts = (entry.question, entry.answer, entry.summary)
+        return any(map(self._words.are_in, texts)) or self._is_old(log, entry)
 
     def _is_old(self, log: ThreadLog, entry: ThreadEntry) -> bool:
         with contextlib.suppress(OSError):
@@ -168,7 +165,7 @@ class Forgetting:
             try:
                 found = databases.rows(path, self._selection, self._words)
                 numbers = sum(len(rows) for table, rows in found.items())
-                self._said += [text for rows in found.values() for _, texts in rows for text in texts]
+                self._texts += [text for rows in found.values() for _, texts in rows for text in texts]
                 self._do("rows", numbers, lambda path=path, found=found: databases.delete(path, found))  # type: ignore[misc]
             except sqlite3.Error as error:
                 self.report.could_not.append(f"{path} could not be read: {error}")
@@ -176,15 +173,15 @@ class Forgetting:
     # --- logs, documents, names, blocks -----------------------------------------------------------
 
     def _lines(self) -> None:
-        said = {sha256(text.encode("utf-8", "replace")) for text in self._said}
+        digests = {sha256(text.encode("utf-8", "replace")) for text in self._texts}
 
         def keep_decision(line: bytes) -> bool:
             entry = _parsed(line)
-            asked = entry.get("question_sha256") in said or self._selection.is_before_day(str(entry.get("time")))
+            goes = entry.get("question_sha256") in digests or self._selection.is_before_day(str(entry.get("time")))
             decision = entry.get("decision")
             labels = decision.get("scores") if isinstance(decision, dict) else None
-            asked |= any(map(self._words.are_in, labels or ()))
-            return not asked and not self._everywhere.are_in_line(line)
+            goes |= any(map(self._words.are_in, labels or ()))
+            return not goes and not self._everywhere.are_in_line(line)
 
         def keep_turn(line: bytes) -> bool:
             entry = _parsed(line)
@@ -202,11 +199,11 @@ class Forgetting:
         for shelf in list(shelves(self._store, lambda _: None)):
             hit = {key: record for key, record in shelf.all().items() if self._is_in_source(shelf, record)}
             hit |= {k: r for k, r in shelf.all().items() if self._words.are_in(r.model_dump_json())}
-            self._blocks |= {window.block_id for record in hit.values() for window in record.windows}
+            self._blocks |= {chunk.block_id for record in hit.values() for chunk in record.chunks}
             self._do("documents", len(hit), lambda shelf=shelf, hit=hit: _forget_documents(shelf, hit))  # type: ignore[misc]
 
     def _is_in_source(self, shelf: Shelf, record: DocumentRecord) -> bool:
-        """Whether a document holds words, in its bytes or in what is read of them, whatever its encoding."""
+        """Whether a document holds words, in its bytes or in its decoded text."""
         with contextlib.suppress(StoreError):
             if self._words.are_in_bytes(shelf.sources.read(record.sha256) or b""):
                 return True
@@ -229,8 +226,8 @@ class Forgetting:
 
     def _remove_blocks(self) -> None:
         if self._engine is not None and self._words:
-            self._blocks |= holding(self._store, self._engine, self._everywhere)[0]
-        doomed = with_descendants(self._store, self._blocks)
+            self._blocks |= _holding(self._store, self._engine, self._everywhere)[0]
+        doomed = with_descendants(children_of(self._store.files.parents()), sorted(self._blocks))
         there = [block_id for block_id in doomed if self._store.exists(block_id)]
         packed = sum(self._store.imported(block_id) is not None for block_id in there)
         if packed:
@@ -240,7 +237,7 @@ class Forgetting:
     # --- beside the blocks ------------------------------------------------------------------------
 
     def _flywheel(self) -> None:
-        """Solutions, standings and tasks that hold words or are of the time, with all files of the same task."""
+        """Solutions, standings and tasks that hold words or are old enough, with all files of the same task."""
         files = [path for path in _files(self._store.root / FLYWHEEL) if path.name != LOCK]
         data = {path: _bytes(path) for path in files}
         hit = [path for path in files if self._words.are_in_bytes(data[path]) or self._is_old_file(path)]
@@ -251,13 +248,13 @@ class Forgetting:
         self._do("solutions and tasks", len(gone), lambda: _remove(gone))
 
     def _leftovers(self) -> None:
-        """Learned questions of the router, and what a crash or a repair has left."""
+        """The router's learned questions, and files that a crash or a repair has left."""
         root, files = self._store.root, self._store.files
         learned = [path for path in _files(root / ROUTER) if self._words.are_in_bytes(_bytes(path))]
         self._do("routers' learned questions", len(learned), lambda: _remove(learned))
-        aside = [*_files(files.temporaries), *_files(files.quarantine)]
-        aside = [path for path in aside if self._everywhere.are_in_bytes(_bytes(path)) or self._is_old_file(path)]
-        self._do("left-over files", len(aside), lambda: _remove(aside))
+        leftovers = [*_files(files.temporaries), *_files(files.quarantine)]
+        hit = [path for path in leftovers if self._everywhere.are_in_bytes(_bytes(path)) or self._is_old_file(path)]
+        self._do("left-over files", len(hit), lambda: _remove(hit))
 
     def _ledger_files(self) -> None:
         for ledger in self._ledgers:
@@ -278,9 +275,9 @@ class Forgetting:
             return self._selection.is_before(path.stat().st_mtime)
         return False
 
-    # --- the proof --------------------------------------------------------------------------------
+    # --- the final check --------------------------------------------------------------------------
 
-    def _prove(self) -> None:
+    def _check(self) -> None:
         inline = {ledger / FILE for ledger in self._ledgers}
         found: list[str] = []
         for root in (self._store.root, *self._ledgers):
@@ -290,17 +287,48 @@ class Forgetting:
                 held = self._everywhere.are_in_raw if path.suffix == _SEGMENT else self._everywhere.are_in_bytes
                 if path not in inline and held(data):
                     found.append(str(path))
-        if not self._words:  # the same may have been said by others
-            self.report.could_not += [f"something that was said there is also in {path}" for path in found]
+        if not self._words:  # others may have said the same
+            self.report.could_not += [f"a text that was removed is also in {path}" for path in found]
             return
         unread = sum(1 for _ in self._store.block_ids())
         if self._engine is not None:
-            held_by, unread = holding(self._store, self._engine, self._words)
+            held_by, unread = _holding(self._store, self._engine, self._words)
             found += [f"block {block_id}" for block_id in sorted(held_by)]
         if unread:
-            what = f"the token ids of the {unread:,} blocks that are left were not read back as text"
+            what = f"the token ids of the {unread:,} blocks that are left were not decoded"
             self.report.could_not.append(f"{what}: that takes their model (--model)")
         self.report.remaining = found
+
+
+def _holding(store: BlockStore, engine: Engine, words: Words) -> tuple[set[str], int]:
+    """The blocks of ``engine``'s model whose token ids, decoded, hold words; and how many blocks other models have.
+
+    Removed blocks count while their ids are kept. Words that begin in a parent are found in the block. Raises
+    CorruptBlock, StoreReadError.
+    """
+    known = {item.block_id: item for item in store.files.ancestors.all()}
+    mine, others = engine.fingerprint(), 0
+    for block_id in store.block_ids():
+        manifest = store.manifest(block_id)
+        if manifest is None:
+            continue
+        if manifest.fingerprint.content.get("model_sha256") != mine.content.get("model_sha256"):
+            others += 1
+            continue
+        known[block_id] = store.files.ancestor_of(block_id) or known[block_id]
+    tails: dict[str, bytes] = {}
+    found = set()
+    for item in _parents_first(known):
+        before = tails.get(item.parent_id or "", b"")
+        text = before + b"".join(engine.token_bytes(token) for token in item.tokens if token < engine.info.n_vocab)
+        tails[item.block_id] = text[-4 * words.longest :] if words.longest else b""
+        if words.are_in_bytes(text):
+            found.add(item.block_id)
+    return found, others
+
+
+def _parents_first(known: dict[str, Ancestor]) -> list[Ancestor]:
+    return sorted(known.values(), key=lambda item: item.n_tokens)
 
 
 def _readable(log: ThreadLog) -> Iterator[ThreadEntry]:
@@ -310,7 +338,7 @@ def _readable(log: ThreadLog) -> Iterator[ThreadEntry]:
 
 
 def _after(entries: Iterable[ThreadEntry], hit: set[int]) -> set[int]:
-    """These entries, and those that follow any of them: their states hold the same words."""
+    """These entries, and those after any of them: their states hold the same words."""
     found = set(hit)
     for entry in sorted(entries, key=lambda entry: entry.seq):
         if entry.after in found:
@@ -321,7 +349,7 @@ def _after(entries: Iterable[ThreadEntry], hit: set[int]) -> set[int]:
 def _forget_documents(shelf: Shelf, keys: Iterable[str]) -> None:
     shelf.forget(keys)
     if shelf.index_path.exists():
-        with Index(shelf):  # brings it in step: the words go
+        with Index(shelf):  # updates it: the words go
             pass
 
 
@@ -333,7 +361,7 @@ def _parsed(line: bytes) -> dict[str, object]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Every regular file below a folder, sorted; links are left alone."""
+    """Every regular file below a folder, sorted; links are skipped."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 

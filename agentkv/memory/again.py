@@ -2,7 +2,7 @@
 
 A change of engine costs time, never a text: all texts are read from disk before anything is deposited, what has not had
 its turn yet cannot be evicted for what has, and what does not fit leaves what was there as it was. A reference comes
-after the manual that is its parent. For documents see :mod:`agentkv.documents.again`.
+after the manual that is its parent. For documents see :mod:`agentkv.documents.corpus`.
 """
 
 from __future__ import annotations

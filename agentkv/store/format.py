@@ -421,7 +421,7 @@ def decode_record(magic: str, data: bytes, kind: type[R]) -> R:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise Malformed(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
-    if seal(magic, canonical_json(record.model_dump(mode="json", exclude_unset=True))) != data:
+    if seal(magic, canonical_json(record.model_dump(mode="json", by_alias=True, exclude_unset=True))) != data:
         raise Malformed("the body is not canonical JSON")
     return record
 

@@ -57,7 +57,7 @@ class Annex:
 
 
 ANNEXES = (
-    Annex("documents", "agentkv.documents.files"),
+    Annex("documents", "agentkv.documents.records"),
     Annex("threads", "agentkv.memory.threadlog"),
     Annex("flywheel", "agentkv.flywheel.files"),
     Annex(ROUTER, "agentkv.router.files", is_flat=True),

@@ -107,12 +107,12 @@ def as_document(hit: Hit) -> Document:
     metadata: dict[str, Any] = {
         "path": hit.path,
         "title": hit.document.title,
-        "headings": list(hit.window.trail),
+        "headings": list(hit.chunk.heading_path),
         "columns": hit.columns,
         "start": hit.start,
         "stop": hit.stop,
         "window": hit.number,
-        "block_id": hit.window.block_id,
+        "block_id": hit.chunk.block_id,
         "score": hit.score,
         "method": hit.method,
     }

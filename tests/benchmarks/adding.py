@@ -91,7 +91,7 @@ def seconds(kind: str, megabytes: float) -> float:
             report = corpus.add([file])
             spent = time.process_time() - begun
             assert not report.plan.failed, report.plan.failed
-            assert report.plan.n_windows > 100 * megabytes
+            assert report.plan.n_chunks > 100 * megabytes
     return spent
 
 

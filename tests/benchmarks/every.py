@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from agentkv.errors import GuaranteeViolated
-from agentkv.evidence import code as source
+from agentkv.evidence import environment as source
 from agentkv.io import fsio
 from agentkv.io.hashing import tagged_digest
 from tests.benchmarks.errors import PackageUnavailable, WrongPackage

@@ -90,7 +90,7 @@ def documents(paragraphs: dict[str, str], folder: Path, embedder: Embedder | Non
     for name, key in keys.items():
         (home / name).write_text(paragraphs[key], encoding="utf-8")
     memory = closing.enter_context(AgentMemory(folder / "memory", FakeEngine(window=4096)))
-    corpus = Corpus(memory, window=2048, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=2048, overlap=0, keep="lazy")
     corpus.add([home])
     if embedder is not None:
         corpus.embed(embedder)

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from agentkv.evidence import code as source
+from agentkv.evidence import environment as source
 from tests.benchmarks import every
 from tests.benchmarks.errors import PackageUnavailable
 from tests.benchmarks.every import Job, Outcome

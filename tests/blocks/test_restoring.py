@@ -354,7 +354,7 @@ def test_a_routed_skill_whose_block_is_gone_is_still_picked(root: Path) -> None:
 
 
 def corpus_of(root: Path, engine: FakeEngine) -> Corpus:
-    return Corpus(AgentMemory(root, engine), window=256, overlap=0)
+    return Corpus(AgentMemory(root, engine), chunk_tokens=256, overlap=0)
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_a_turn_without_a_graft_says_so(tmp_path: Path) -> None:
 def test_a_window_counts_as_restored_only_if_it_was_there(tmp_path: Path) -> None:
     (tmp_path / "guide.md").write_text("# Shop\n\nReturns are accepted for 7 days.\n")
     memory = AgentMemory(tmp_path / "store", FakeEngine())
-    corpus = Corpus(memory, window=160, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=160, overlap=0, keep="lazy")
     corpus.add([tmp_path / "guide.md"])
     corpus.ask("How long are returns accepted?", k=1)
     corpus.ask("How long are returns accepted?", k=1)

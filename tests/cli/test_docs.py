@@ -92,11 +92,11 @@ def test_ctrl_c_says_what_stays_and_the_same_command_goes_on(
     carry_out = Corpus.carry_out
 
     def interrupted(self: Corpus, plan: object, **how: object) -> object:
-        def on_window(*_: object) -> None:
+        def on_chunk(*_: object) -> None:
             if self.shelf.stored():
                 raise KeyboardInterrupt
 
-        return carry_out(self, plan, **{**how, "on_window": on_window})  # type: ignore[arg-type]
+        return carry_out(self, plan, **{**how, "on_chunk": on_chunk})  # type: ignore[arg-type]
 
     monkeypatch.setattr(Corpus, "carry_out", interrupted)
     result = run("docs", "add", folder, "--tokens", 128, "--overlap", 0)
@@ -230,7 +230,7 @@ def test_find(added: Run) -> None:
     assert [(hit["path"], hit["heading"], hit["start"]) for hit in found] == [("docs/guide.md", "Shop", 0)]
     shown = added("docs", "find", "how long are returns accepted").stdout
     assert "1. docs/guide.md, bytes 0 to" in shown
-    assert "no window has any of these words: zzzz" in added("docs", "find", "zzzz").stdout
+    assert "no chunk has any of these words: zzzz" in added("docs", "find", "zzzz").stdout
     assert added("docs", "find", " ").exit_code == 2
     ranked = record(added("docs", "find", "returns open", "--rerank", 3, "--model", "fake", "--json"))["hits"]
     assert {hit["method"] for hit in ranked} == {"likelihood"}
@@ -254,15 +254,15 @@ def test_ask(added: Run, folder: Path) -> None:
     assert len(both["attempts"]) == 1
     assert both["attempts"][0]["tokens"]["prefilled"] > 100
     how = ("How long are returns accepted?", "-k", 1, "--answer-from")
-    (whole,) = record(added("docs", "ask", *how, "window", "--json"))["attempts"]
+    (whole,) = record(added("docs", "ask", *how, "chunk", "--json"))["attempts"]
     assert whole["answer"] in (whole["draft"], None)
-    assert "window" in added("docs", "ask", *how, "elsewhere").stderr
-    cut = added("docs", "ask", *how, "window", "--max-new", 3)
-    (short,) = record(added("docs", "ask", *how, "window", "--max-new", 3, "--json"))["attempts"]
+    assert "chunk" in added("docs", "ask", *how, "elsewhere").stderr
+    cut = added("docs", "ask", *how, "chunk", "--max-new", 3)
+    (short,) = record(added("docs", "ask", *how, "chunk", "--max-new", 3, "--json"))["attempts"]
     assert short["cut_at"] == (3 if short["answer"] else 0)
     assert ("… cut at 3 tokens (--max-new)" in cut.stderr) == bool(short["answer"])
     assert whole["cut_at"] == 0
-    assert added("docs", "ask", "zzzz").stdout == "no window has any of these words: zzzz\n"
+    assert added("docs", "ask", "zzzz").stdout == "no chunk has any of these words: zzzz\n"
 
 
 def test_a_corpus_that_is_not_there(added: Run) -> None:

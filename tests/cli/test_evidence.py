@@ -12,7 +12,7 @@ from agentkv import FakeEngine
 from agentkv.engine.fake import quote
 from agentkv.engine.llama import engine as llama
 from agentkv.evidence import Ledger
-from agentkv.evidence.appending import FILE
+from agentkv.evidence.files import FILE
 from tests.benchmarks import answers
 from tests.evidence.making import filled, forge_head, lines, parsed, put, remade
 

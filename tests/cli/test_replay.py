@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from agentkv.evidence import environment, plan, replay
 from agentkv.evidence import ledger as ledger_module
-from agentkv.evidence import machine, plan, replay
-from agentkv.evidence.code import source_code
+from agentkv.evidence.environment import source_code
 
 from .conftest import Run, error_of, record
 
@@ -85,7 +85,7 @@ def test_the_plan_that_comes_along_on_a_machine_without_cuda(
     ledger, sealed = tmp_path / "ledger", tmp_path / "cuda.plan"
     made = record(run("replay", "plan", "exactness-cuda", "--out", sealed, "--ledger", ledger, "--json"))
     assert len(made["models"]) == 3
-    monkeypatch.setattr(machine, "accelerator", lambda: {"gpu": False, "system": "CPU : AVX2 = 1"})
+    monkeypatch.setattr(environment, "accelerator", lambda: {"gpu": False, "system": "CPU : AVX2 = 1"})
     refused = run("replay", "run", sealed, "--ledger", ledger, "--json")
     assert error_of(refused)["type"] == "MachineUnsuitable"
     assert "without CUDA" in refused.stderr

@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from agentkv.store.lock import GATE, LOCK
-
 from agentkv import AgentMemory, FakeEngine
+from agentkv.io.lock import GATE, LOCK
 from agentkv.records import Import
 from agentkv.skills.manual import Manual
 from agentkv.store.catalog import BlockStore

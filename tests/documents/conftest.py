@@ -62,4 +62,4 @@ def memory(tmp_path: Path) -> Iterator[AgentMemory]:
 
 @pytest.fixture
 def corpus(memory: AgentMemory) -> Corpus:
-    return Corpus(memory, window=160, overlap=16)
+    return Corpus(memory, chunk_tokens=160, overlap=16)

@@ -1,4 +1,4 @@
-"""Quotes and answers: bound to the window, checked in the source, tried window by window, voted on."""
+"""Quotes and answers: bound to the chunk, checked in the source, tried chunk by chunk, voted on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.answer import EVIDENCE, FROM_WINDOW, combine, key_of, stands_at
+from agentkv.documents.answer import EVIDENCE, FROM_CHUNK, combine, key_of, stands_at
 from agentkv.documents.quote import MAX_QUOTE, NOT_STATED, choose, is_grounded, normalised, sentences, shares_of
 from agentkv.engine.base import Cancellation, Logits
 from agentkv.errors import UsageError, WindowOverflow
@@ -22,7 +22,7 @@ from .conftest import GUIDE, script
 
 def corpus_saying(tmp_path: Path, folder: Path, answer: str, **how: object) -> Corpus:
     memory = AgentMemory(tmp_path / "store", FakeEngine(window=2048, replies=script(answer)))
-    made = Corpus(memory, window=160, overlap=0, **how)  # type: ignore[arg-type]
+    made = Corpus(memory, chunk_tokens=160, overlap=0, **how)  # type: ignore[arg-type]
     made.add([folder])
     return made
 
@@ -55,7 +55,7 @@ def test_a_quote_from_html_names_source_bytes(tmp_path: Path, folder: Path) -> N
     assert evidence.verified
 
 
-def test_whatever_the_model_says_a_quote_is_a_sentence_of_the_window(tmp_path: Path, folder: Path) -> None:
+def test_whatever_the_model_says_a_quote_is_a_sentence_of_the_chunk(tmp_path: Path, folder: Path) -> None:
     corpus = corpus_saying(tmp_path, folder, "made up nonsense")
     for question in ("returns fee", "cutoff monday", "pump litres"):
         for attempt in corpus.ask(question, k=3, votes=True).attempts:
@@ -72,7 +72,7 @@ def test_a_word_that_no_sentence_holds_dilutes_no_other() -> None:
     assert team < 1
 
 
-def test_not_stated_goes_on_to_the_next_window(tmp_path: Path, folder: Path) -> None:
+def test_not_stated_goes_on_to_the_next_chunk(tmp_path: Path, folder: Path) -> None:
     corpus = corpus_saying(tmp_path, folder, NOT_STATED)
     reply = corpus.ask("shop returns cutoff pump", k=3)
     assert (reply.answer, reply.evidence) == (None, None)
@@ -80,16 +80,16 @@ def test_not_stated_goes_on_to_the_next_window(tmp_path: Path, folder: Path) -> 
     assert {attempt.answer for attempt in reply.attempts} == {None}
 
 
-def test_a_large_model_answers_from_the_window(tmp_path: Path, folder: Path) -> None:
+def test_a_large_model_answers_from_the_chunk(tmp_path: Path, folder: Path) -> None:
     corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "Up to 7 days"))
     question = "How long are returns accepted?"
     from_quote = corpus.ask(question, k=1, answer_from="quote").attempts[0]
-    from_window = corpus.ask(question, k=1, answer_from="window").attempts[0]
-    assert (from_window.answer, from_window.draft) == ("Up to 7 days", "Up to 7 days")
-    assert from_window.evidence == from_quote.evidence
-    assert from_window.tokens.prefilled < from_quote.tokens.prefilled - len(question)
+    from_chunk = corpus.ask(question, k=1, answer_from="chunk").attempts[0]
+    assert (from_chunk.answer, from_chunk.draft) == ("Up to 7 days", "Up to 7 days")
+    assert from_chunk.evidence == from_quote.evidence
+    assert from_chunk.tokens.prefilled < from_quote.tokens.prefilled - len(question)
     info = corpus.memory.engine.info
-    for n_params, like in ((FROM_WINDOW - 1, from_quote), (FROM_WINDOW, from_window)):
+    for n_params, like in ((FROM_CHUNK - 1, from_quote), (FROM_CHUNK, from_chunk)):
         corpus.memory.engine.info = replace(info, n_params=n_params)
         assert corpus.ask(question, k=1).attempts[0].tokens == like.tokens
 
@@ -99,7 +99,7 @@ def test_a_large_models_answer_that_stands_nowhere_counts_as_not_stated(
     tmp_path: Path, folder: Path, draft: str
 ) -> None:
     corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", draft))
-    reply = corpus.ask("shop returns cutoff pump", k=3, answer_from="window")
+    reply = corpus.ask("shop returns cutoff pump", k=3, answer_from="chunk")
     assert (reply.answer, reply.evidence, len(reply.attempts)) == (None, None, 3)
     assert {attempt.draft for attempt in reply.attempts} == {draft}
 
@@ -175,7 +175,7 @@ def test_votes(tmp_path: Path, folder: Path) -> None:
     assert combine("q", []).answer is None
 
 
-def test_windows_read_one_behind_the_other_give_one_answer(tmp_path: Path, folder: Path) -> None:
+def test_chunks_read_one_behind_the_other_give_one_answer(tmp_path: Path, folder: Path) -> None:
     quote = "The cutoff is on Monday at four."
     corpus = corpus_saying(tmp_path, folder, saying(quote, "Monday"))
     question, engine = "shop returns cutoff", corpus.memory.engine
@@ -191,10 +191,10 @@ def test_windows_read_one_behind_the_other_give_one_answer(tmp_path: Path, folde
     engine.extend = watched  # type: ignore[method-assign]
     reply = corpus.ask(question, k=3, together=True)
     (attempt,) = reply.attempts
-    assert (reply.answer, attempt.hit.window) == ("Monday", first.window)
+    assert (reply.answer, attempt.hit.chunk) == ("Monday", first.chunk)
     assert reply.evidence is not None
     assert (reply.evidence.quote, reply.evidence.path, reply.evidence.verified) == (quote, "docs/deep/trains.rst", True)
-    prompts = [corpus.reader.window_prompt(hit.document, hit.window, question) for hit in (first, *others)]
+    prompts = [corpus.chunks.chunk_prompt(hit.document, hit.chunk, question) for hit in (first, *others)]
     whole = (*prompts[0].prefix, *(token for prompt in prompts for token in prompt.manual), *prompts[0].turn)
     assert whole in read
     assert attempt.tokens.restored >= len(prompts[0].prefix) + len(prompts[0].manual)
@@ -223,10 +223,10 @@ def test_questions_that_cannot_be_asked(corpus: Corpus, folder: Path) -> None:
     assert corpus.ask("zzzz").attempts == ()
 
 
-def test_the_restored_answer_is_that_of_a_window_read_anew(tmp_path: Path, folder: Path) -> None:
+def test_the_restored_answer_is_that_of_a_chunk_read_anew(tmp_path: Path, folder: Path) -> None:
     def ask(store: str) -> object:
         with AgentMemory(tmp_path / store, FakeEngine(window=2048)) as memory:
-            corpus = Corpus(memory, window=160, overlap=0)
+            corpus = Corpus(memory, chunk_tokens=160, overlap=0)
             corpus.add([folder])
             reply = corpus.ask("returns fee", k=2, votes=True)
             return [(a.answer, a.evidence, a.confidence) for a in reply.attempts]
@@ -321,7 +321,7 @@ def test_a_quote_costs_what_it_takes_to_tell_it_from_the_others(tmp_path: Path, 
     corpus = corpus_saying(tmp_path, folder, saying("Returns are accepted for 7 days.", "7 days"))
     (attempt,) = corpus.ask(question, k=1).attempts
     assert attempt.evidence is not None
-    turn = len(corpus.reader.prompt("x", question).turn)
-    cue = len(EVIDENCE) + len(corpus.reader.brief._prompt(question, attempt.evidence.quote)[1])
+    turn = len(corpus.chunks.prompt("x", question).turn)
+    cue = len(EVIDENCE) + len(corpus.chunks.short_answers._prompt(question, attempt.evidence.quote)[1])
     assert turn + cue <= attempt.tokens.prefilled < turn + cue + len("Returns are accepted")
     assert attempt.tokens.generated >= len("7 days\n")

@@ -17,13 +17,13 @@ from agentkv.errors import StoreReadError
 
 @pytest.fixture
 def filled(memory: AgentMemory, folder: Path) -> Corpus:
-    corpus = Corpus(memory, window=160, overlap=16, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=160, overlap=16, keep="lazy")
     (folder / "cjk.txt").write_text("再起動はボタンを長押しします。\n\n別の段落。")
     corpus.add([folder])
     return corpus
 
 
-def test_the_window_that_answers_comes_first(filled: Corpus) -> None:
+def test_the_chunk_that_answers_comes_first(filled: Corpus) -> None:
     for question, word in [
         ("What is the restocking fee?", "12%"),
         ("When is the cutoff?", "Monday"),
@@ -63,7 +63,7 @@ def test_a_rare_name_goes_before_a_word_said_often(memory: AgentMemory, tmp_path
         said = "Conduct, conducts, conducted; singers, the singer sings." if number < 2 else "Something else is said."
         (home / f"{number}.md").write_text(f"# Page {number}\n\n{said}\n")
     (home / "name.md").write_text("# Places\n\nThe choir of Stidebresk is led by Oda.\n\n" + "More is said here. " * 20)
-    corpus = Corpus(memory, window=512, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=512, overlap=0, keep="lazy")
     corpus.add([home])
     question = "Who conducts the singers of Stidebresk?"
     with Index(corpus.shelf) as index:
@@ -71,7 +71,7 @@ def test_a_rare_name_goes_before_a_word_said_often(memory: AgentMemory, tmp_path
         named = [match.key for match in index.search(question, 1)]
     paths = corpus.shelf.all()
     assert paths[named[0]].path == "many/name.md" != paths[plain[0]].path
-    with Index(corpus.shelf) as index:  # a name that many windows hold is a word like others
+    with Index(corpus.shelf) as index:  # a name that many chunks hold is a word like others
         assert index._by_name("Who has a Page?", 9) == []
 
 
@@ -111,13 +111,13 @@ def test_a_lost_index_is_made_again(filled: Corpus, damage: str) -> None:
                 connection.execute("DROP TABLE windows")
             connection.close()
     if damage == "version":
-        with pytest.warns(AgentKVWarning, match="made again now"):
+        with pytest.warns(AgentKVWarning, match="rebuilt now"):
             assert filled.find("restocking fee", k=3) == wanted
     assert filled.find("restocking fee", k=3) == wanted
 
 
 def test_an_index_in_use_is_not_thrown_away(filled: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentkv.documents.indexfile._BUSY_S", 0.05)
+    monkeypatch.setattr("agentkv.documents.index._BUSY_S", 0.05)
     connection = sqlite3.connect(filled.shelf.index_path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StoreReadError, match="locked"):
@@ -131,30 +131,30 @@ def test_reindexing_needs_neither_files_nor_model(filled: Corpus, folder: Path) 
     wanted = filled.find("restocking fee", k=3)
     for file in folder.rglob("*.md"):
         file.unlink()
-    assert rebuild(filled.shelf) == (len(list(_windows(filled))), [])
+    assert rebuild(filled.shelf) == (len(list(_chunks(filled))), [])
     assert find(filled.shelf, "restocking fee", k=3) == wanted
 
 
-def _windows(corpus: Corpus) -> list[object]:
-    return [window for record in corpus.shelf.all().values() for window in record.windows]
+def _chunks(corpus: Corpus) -> list[object]:
+    return [chunk for record in corpus.shelf.all().values() for chunk in record.chunks]
 
 
 def test_a_document_without_its_source_is_told_and_not_found(filled: Corpus) -> None:
     (record,) = [record for record in filled.shelf.all().values() if record.path == "docs/guide.md"]
     filled.shelf.sources.remove(record.sha256)
-    windows, skipped = rebuild(filled.shelf)
-    assert windows == len(_windows(filled)) - len(record.windows)
+    chunks, skipped = rebuild(filled.shelf)
+    assert chunks == len(_chunks(filled)) - len(record.chunks)
     assert [error.path for error in skipped] == ["docs/guide.md"]
 
 
 def test_an_index_that_lags_behind_is_brought_in_step(filled: Corpus) -> None:
     with Index(filled.shelf) as index:
-        before = index.n_windows
+        before = index.n_chunks
     (key,) = [key for key, record in filled.shelf.all().items() if record.path == "docs/guide.md"]
-    n_windows = len(filled.shelf.all()[key].windows)
+    n_chunks = len(filled.shelf.all()[key].chunks)
     filled.shelf.forget([key])
     with Index(filled.shelf) as index:
-        assert index.n_windows == before - n_windows
+        assert index.n_chunks == before - n_chunks
         assert index.search("restocking fee", 5) == []
 
 
@@ -167,14 +167,14 @@ def test_an_embedding_is_fused_with_the_words(filled: Corpus) -> None:
 
     hits = filled.find(question, k=3, embed=embed)
     assert hits[0].method == "bm25+embedding"
-    assert [hit.window for hit in hits].index(last.window) < 2
+    assert [hit.chunk for hit in hits].index(last.chunk) < 2
     assert filled.find("zzzz", embed=embed) == []
 
 
 def test_reranking_orders_by_the_model_and_reads_what_it_needs(filled: Corpus) -> None:
     plain = filled.find("shop fee cutoff", k=4)
     hits = filled.find("shop fee cutoff", k=4, rerank_from=4)
-    assert {hit.window for hit in hits} == {hit.window for hit in plain}
+    assert {hit.chunk for hit in hits} == {hit.chunk for hit in plain}
     assert [hit.method for hit in hits] == ["likelihood"] * len(hits)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
@@ -197,7 +197,7 @@ def test_words_together_count_more_than_words_here_and_there(memory: AgentMemory
     together[30] += " The copper kettle whistles at noon."
     (tmp_path / "scattered.txt").write_text("\n\n".join(scattered))
     (tmp_path / "together.txt").write_text("\n\n".join(together))
-    corpus = Corpus(memory, window=1500, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=1500, overlap=0, keep="lazy")
     corpus.add([tmp_path / "scattered.txt", tmp_path / "together.txt"])
     with Index(corpus.shelf) as index:
         by_passage = index.search("copper kettle whistles noon", 8)
@@ -206,11 +206,11 @@ def test_words_together_count_more_than_words_here_and_there(memory: AgentMemory
     assert {match.key for match in plain} <= {match.key for match in by_passage}
 
 
-def test_a_window_is_as_near_as_its_nearest_passage(memory: AgentMemory, tmp_path: Path) -> None:
+def test_a_chunk_is_as_near_as_its_nearest_passage(memory: AgentMemory, tmp_path: Path) -> None:
     filler = "\n\n".join("Boats on the river, painted in spring, every year again." for _ in range(16))
     for name, end in (("near", "The wanted sentence stands last."), ("far", "Nothing of that kind is here.")):
         (tmp_path / f"{name}.txt").write_text(f"{filler}\n\n{end} river")
-    corpus = Corpus(memory, window=1500, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=1500, overlap=0, keep="lazy")
     corpus.add([tmp_path / "near.txt", tmp_path / "far.txt"])
 
     def embed(texts: Sequence[str]) -> list[list[float]]:

@@ -51,7 +51,7 @@ ASKED = [
 
 @pytest.fixture
 def languages(memory: AgentMemory, tmp_path: Path) -> Corpus:
-    corpus = Corpus(memory, window=512, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=512, overlap=0, keep="lazy")
     corpus.add([written(tmp_path)])
     return corpus
 
@@ -89,7 +89,7 @@ def test_a_quote_is_of_the_source_s_own_bytes(
 ) -> None:
     folder = written(tmp_path)
     with AgentMemory(tmp_path / "own", FakeEngine(window=4096, replies=script(f'draft{EVIDENCE}{quote}"'))) as memory:
-        corpus = Corpus(memory, window=512, overlap=0, keep="lazy")
+        corpus = Corpus(memory, chunk_tokens=512, overlap=0, keep="lazy")
         corpus.add([folder])
         evidence = corpus.ask(question, 1).evidence
     assert evidence is not None
@@ -141,7 +141,7 @@ def test_names_are_names_however_they_are_typed() -> None:
 
 
 def test_what_was_looked_for_is_named() -> None:
-    assert nothing_found("What is the zzzz?") == "no window has any of these words: zzzz"
-    assert nothing_found("退货期") == "no window has any of these words: 退货, 货期"
+    assert nothing_found("What is the zzzz?") == "no chunk has any of these words: zzzz"
+    assert nothing_found("退货期") == "no chunk has any of these words: 退货, 货期"
     assert nothing_found("?!") == "there is no word in the question that could be looked for"
     assert nothing_found(" ".join(f"w{i}" for i in range(50))).endswith("w19, …")

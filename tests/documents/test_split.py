@@ -1,4 +1,4 @@
-"""Windows: every byte in one, none over its size, cut where the document allows."""
+"""Chunks: every byte in one, none over its size, cut where the document allows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkv import FakeEngine
-from agentkv.documents.readable import Readable, readable
-from agentkv.documents.source import Kind
-from agentkv.documents.split import Piece, Splitter, block_text
+from agentkv.documents.readers import readable
+from agentkv.documents.readers.document import Readable
+from agentkv.documents.records import Kind
+from agentkv.documents.split import Slice, Splitter, block_text
 from agentkv.errors import UsageError
 
 from .conftest import GUIDE, TRAINS
@@ -26,7 +27,7 @@ class Uneven(FakeEngine):
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         data = text.encode()
-        self.pieces = getattr(self, "pieces", {})
+        self.pieces: dict[bytes, int] = getattr(self, "pieces", {})
         ids = []
         for at in range(0, len(data), 3):
             piece = data[at : at + 3]
@@ -38,13 +39,15 @@ class Uneven(FakeEngine):
         return self.by_id[token]
 
 
-def split(text: str | bytes, window: int = 128, overlap: int = 0, kind: Kind = "text") -> tuple[Readable, list[Piece]]:
+def split(
+    text: str | bytes, chunk_tokens: int = 128, overlap: int = 0, kind: Kind = "text"
+) -> tuple[Readable, list[Slice]]:
     document = readable(FILE, text.encode() if isinstance(text, str) else text, kind)
-    return document, Splitter(FakeEngine(), window, overlap).split("x.txt", document)
+    return document, Splitter(FakeEngine(), chunk_tokens, overlap).split("x.txt", document)
 
 
-def check(document: Readable, found: list[Piece], splitter: Splitter, engine: FakeEngine) -> None:
-    """Everything that hazard B24 asks of windows."""
+def check(document: Readable, found: list[Slice], splitter: Splitter, engine: FakeEngine) -> None:
+    """Everything that hazard B24 asks of chunks."""
     data, before = document.source.data, (-1, 0)
     for piece in found:
         start, stop = document.byte_range(piece.start, piece.stop)
@@ -55,7 +58,7 @@ def check(document: Readable, found: list[Piece], splitter: Splitter, engine: Fa
         if document.kind != "html" and not data.startswith(b"\xef\xbb\xbf"):
             assert data[start:stop].decode() == body
         assert len(engine.tokenize(block_text(piece.header, body), special=False)) == piece.n_tokens
-        assert piece.n_tokens <= splitter.window
+        assert piece.n_tokens <= splitter.chunk_tokens
         before = start, stop
     assert before[1] == len(data) or not document.text
 
@@ -87,7 +90,7 @@ def test_hostile_documents(name: str, overlap: int, make: type[FakeEngine]) -> N
         assert "".join(document.text[piece.start : piece.stop] for piece in found) == HOSTILE[name]
 
 
-def test_no_bytes_no_windows() -> None:
+def test_no_bytes_no_chunks() -> None:
     assert split("")[1] == []
     assert split(b"\xef\xbb\xbf")[1] == []
     assert split("<script>x()</script>", kind="html")[1] == []
@@ -108,27 +111,27 @@ def test_characters_that_belong_together_stay_together() -> None:
     st.integers(0, 16),
     st.booleans(),
 )
-def test_any_text_of_any_kind(text: str, kind: Kind, window: int, overlap: int, uneven: bool) -> None:
+def test_any_text_of_any_kind(text: str, kind: Kind, chunk_tokens: int, overlap: int, uneven: bool) -> None:
     engine = Uneven() if uneven else FakeEngine()
     document = readable(FILE, text.encode(), kind)
-    splitter = Splitter(engine, window, overlap)
+    splitter = Splitter(engine, chunk_tokens, overlap)
     check(document, splitter.split("x.txt", document), splitter, engine)
 
 
-def test_headings_begin_windows_and_are_named_in_headers() -> None:
-    document, found = split(GUIDE, window=160, kind="markdown")
+def test_headings_begin_chunks_and_are_named_in_headers() -> None:
+    document, found = split(GUIDE, chunk_tokens=160, kind="markdown")
     assert [document.text[piece.start : piece.stop].splitlines()[0] for piece in found] == ["# Shop", "## Hours"]
     assert [piece.header for piece in found] == ["[x.txt | Shop]", "[x.txt | Shop > Hours]"]
     assert found[0].within == ("Returns",)
 
 
 def test_reStructuredText_titles_by_the_order_of_their_marks() -> None:
-    document, found = split(TRAINS, window=100, kind="rst")
-    assert [piece.trail for piece in found] == [("Trains",), ("Trains", "Cutoff")]
+    document, found = split(TRAINS, chunk_tokens=100, kind="rst")
+    assert [piece.heading_path for piece in found] == [("Trains",), ("Trains", "Cutoff")]
     assert [h.depth for h in document.headings] == [1, 2]
 
 
-def test_functions_begin_windows_with_their_comments() -> None:
+def test_functions_begin_chunks_with_their_comments() -> None:
     code = (
         "import os\n\n\n# Adds.\n@cache\ndef add(a, b):\n    return a + b\n\n\n"
         "class Tree:\n    def grow(self):\n        pass\n"
@@ -136,7 +139,7 @@ def test_functions_begin_windows_with_their_comments() -> None:
     document = readable(Path("x.py"), code.encode(), "code")
     assert [(h.title, h.depth) for h in document.headings] == [("add", 1), ("Tree", 1), ("grow", 2)]
     assert code[document.headings[0].position :].startswith("# Adds.\n@cache")
-    assert document.trail(code.index("pass")) == ("Tree", "grow")
+    assert document.heading_path(code.index("pass")) == ("Tree", "grow")
 
 
 @pytest.mark.parametrize(
@@ -174,11 +177,11 @@ def test_a_fence_holds_no_headings() -> None:
 
 def test_an_overlap_repeats_the_end_but_not_across_a_heading() -> None:
     text = "".join(f"Sentence number {index} stands here. " for index in range(40))
-    document, found = split(text, window=200, overlap=40)
+    document, found = split(text, chunk_tokens=200, overlap=40)
     for before, after in itertools.pairwise(found):
         assert after.start < before.stop
         assert document.text[after.start :].startswith("Sentence")
-    _, found = split(GUIDE, window=160, overlap=40, kind="markdown")
+    _, found = split(GUIDE, chunk_tokens=160, overlap=40, kind="markdown")
     assert found[1].start == found[0].stop
 
 
@@ -189,7 +192,7 @@ def test_a_long_path_and_trail_are_shortened_from_the_outside() -> None:
     assert all("name.md" in piece.header for piece in found)
 
 
-@pytest.mark.parametrize(("window", "overlap"), [(63, 0), (128, 33), (128, -1)])
-def test_sizes_that_make_no_sense(window: int, overlap: int) -> None:
+@pytest.mark.parametrize(("chunk_tokens", "overlap"), [(63, 0), (128, 33), (128, -1)])
+def test_sizes_that_make_no_sense(chunk_tokens: int, overlap: int) -> None:
     with pytest.raises(UsageError):
-        Splitter(FakeEngine(), window, overlap)
+        Splitter(FakeEngine(), chunk_tokens, overlap)

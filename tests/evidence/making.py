@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from agentkv.evidence import Ledger
-from agentkv.evidence.appending import FILE, HEAD
+from agentkv.evidence.files import FILE, HEAD
 from agentkv.evidence.records import NOTHING, Anchor, SignedAnchor, sealed_entry
 from agentkv.io.hashing import canonical_json
 from agentkv.store.format import encode_record

@@ -13,7 +13,7 @@ import pytest
 from agentkv import FakeEngine
 from agentkv.errors import LedgerDamaged, NotScorable, StoreFull, UnknownRun, UsageError
 from agentkv.evidence import Item, Ledger, Run, verify
-from agentkv.evidence.appending import FILE, HEAD
+from agentkv.evidence.files import FILE, HEAD
 from agentkv.io.hashing import sha256
 from agentkv.records import TokenCounts
 
@@ -95,7 +95,7 @@ def test_digests_only(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "ledger", payloads="digests")
     assert not (ledger.folder / "payloads").exists()
     assert verify(ledger.folder).absent == 8
-    with pytest.raises(NotScorable, match="2 of 2 raw generations were kept out"):
+    with pytest.raises(NotScorable, match="2 of 2 raw generations were left out"):
         ledger.items(ledger.find("last"))
     with pytest.raises(UsageError, match="inline, files, digests"):
         Ledger(tmp_path, payloads="nowhere")  # type: ignore[arg-type]

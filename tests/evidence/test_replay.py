@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agentkv.errors import InvalidPlan, MachineUnsuitable, PlanRefused, StepFailed, UsageError
-from agentkv.evidence import Ledger, anchors, machine, plan, replay, score, verify
+from agentkv.evidence import Ledger, anchors, environment, plan, replay, score, verify
 from agentkv.evidence import ledger as ledger_module
-from agentkv.evidence.plan import Criterion, Draft, Plan, Step
+from agentkv.evidence.plan import Criterion, Draft, ReplayPlan, Step
 from agentkv.evidence.records import Item
 
 from .making import forge_head, parsed, put, remade
@@ -52,13 +52,13 @@ class Runner:
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """The source tree as it is now, whoever edits it during the test."""
-    code = plan.source_code()
+    code = environment.source_code()
     for module in (plan, replay, ledger_module):
         monkeypatch.setattr(module, "source_code", lambda: code)
 
 
 @pytest.fixture
-def made() -> Plan:
+def made() -> ReplayPlan:
     return plan.make(DRAFT, {})
 
 
@@ -96,7 +96,7 @@ def test_one_member_without_the_value_is_a_failure() -> None:
     assert not criterion.judge({"result": [{"equal": 48}, {"other": 48}]})[0]
 
 
-def test_pass(made: Plan, ledger: Ledger) -> None:
+def test_pass(made: ReplayPlan, ledger: Ledger) -> None:
     verdict = replay.run(made, ledger, runner=Runner(outcome(48, 48), outcome(48)))
     assert verdict.passed
     verdicts, anchored = replay.judge(made, ledger)
@@ -107,7 +107,7 @@ def test_pass(made: Plan, ledger: Ledger) -> None:
     assert score(ledger, found).computed == {"criteria": 2, "met": 2}
 
 
-def test_fail_also_after_a_later_pass(made: Plan, ledger: Ledger) -> None:
+def test_fail_also_after_a_later_pass(made: ReplayPlan, ledger: Ledger) -> None:
     first = replay.run(made, ledger, runner=Runner(outcome(48, 47, exit_code=60), outcome(48)))
     assert not first.passed
     assert first.failures == [f"run {first.run}, one: result.rows.*.equal == 48, seen [48,47]"]
@@ -118,7 +118,7 @@ def test_fail_also_after_a_later_pass(made: Plan, ledger: Ledger) -> None:
     assert score(ledger, ledger.find(first.run)).computed == {"criteria": 2, "met": 1}
 
 
-def test_a_run_that_was_broken_off_goes_on(made: Plan, ledger: Ledger) -> None:
+def test_a_run_that_was_broken_off_goes_on(made: ReplayPlan, ledger: Ledger) -> None:
     with pytest.raises(KeyboardInterrupt):
         replay.run(made, ledger, runner=Runner(outcome(48), KeyboardInterrupt()))
     assert ledger.find("last").status == "unfinished"
@@ -130,7 +130,7 @@ def test_a_run_that_was_broken_off_goes_on(made: Plan, ledger: Ledger) -> None:
     assert len(ledger.runs()) == 1
 
 
-def test_an_attempt_without_a_result_stays_on_record(made: Plan, ledger: Ledger) -> None:
+def test_an_attempt_without_a_result_stays_on_record(made: ReplayPlan, ledger: Ledger) -> None:
     with pytest.raises(StepFailed, match="'one' ended with code -11"):
         replay.run(made, ledger, runner=Runner({"exit_code": -11, "result": None}))
     verdict = replay.run(made, ledger, runner=Runner(outcome(48), outcome(48)))
@@ -139,7 +139,7 @@ def test_an_attempt_without_a_result_stays_on_record(made: Plan, ledger: Ledger)
     assert (anew.attempts, len(ledger.runs())) == ({}, 2)
 
 
-def test_a_plan_made_after_the_run_is_refused(made: Plan, ledger: Ledger) -> None:
+def test_a_plan_made_after_the_run_is_refused(made: ReplayPlan, ledger: Ledger) -> None:
     """The run names the plan, and the ledger has the plan's digest only behind it."""
     begun = ledger.begin("replay", plan=made.digest)
     for step in DRAFT.steps:
@@ -152,7 +152,7 @@ def test_a_plan_made_after_the_run_is_refused(made: Plan, ledger: Ledger) -> Non
         replay.judge(made, ledger)
 
 
-def test_moving_the_plan_before_the_run_breaks_the_chain_or_the_anchor(made: Plan, ledger: Ledger) -> None:
+def test_moving_the_plan_before_the_run_breaks_the_chain_or_the_anchor(made: ReplayPlan, ledger: Ledger) -> None:
     with ledger.run("demo"):
         pass
     published = ledger.head()
@@ -172,7 +172,7 @@ def test_moving_the_plan_before_the_run_breaks_the_chain_or_the_anchor(made: Pla
     assert verify(ledger.folder, [given]).findings != []
 
 
-def test_an_anchor_from_between_plan_and_run(made: Plan, ledger: Ledger) -> None:
+def test_an_anchor_from_between_plan_and_run(made: ReplayPlan, ledger: Ledger) -> None:
     ledger.register_plan(made.digest, "demo")
     between = ledger.head()
     replay.run(made, ledger, runner=Runner(outcome(48), outcome(48)))
@@ -183,7 +183,7 @@ def test_an_anchor_from_between_plan_and_run(made: Plan, ledger: Ledger) -> None
     assert replay.judge(made, ledger, anchors=[anchors.parse(after.text)])[1] is False
 
 
-def test_a_changed_plan_is_refused(made: Plan, ledger: Ledger, tmp_path: Path) -> None:
+def test_a_changed_plan_is_refused(made: ReplayPlan, ledger: Ledger, tmp_path: Path) -> None:
     file = tmp_path / "demo.plan"
     plan.save(made, file)
     assert plan.load(file) == made
@@ -201,21 +201,21 @@ def test_a_changed_plan_is_refused(made: Plan, ledger: Ledger, tmp_path: Path) -
         replay.judge(resealed, ledger, run_id="last")
 
 
-def test_another_tree_is_refused_and_the_files_named(made: Plan, ledger: Ledger) -> None:
+def test_another_tree_is_refused_and_the_files_named(made: ReplayPlan, ledger: Ledger) -> None:
     files = dict(made.code.files)
-    files["turn.py"] = "0" * 64
+    files["tracing.py"] = "0" * 64
     files["gone.py"] = "1" * 64
-    del files["blocks.py"]
+    del files["records.py"]
     other = made.model_copy(update={"code": made.code.model_copy(update={"files": files})})
     runner = Runner()
     with pytest.raises(PlanRefused) as refused:
         replay.run(other, ledger, runner=runner)
-    assert refused.value.differences == ["blocks.py is new", "gone.py is missing", "turn.py is another"]
+    assert refused.value.differences == ["gone.py is missing", "records.py is new", "tracing.py differs"]
     assert (runner.asked, ledger.folder.exists()) == ([], False)
     ledger.register_plan(other.digest, "demo")
     begun = ledger.begin("replay", plan=other.digest)
     begun.end()
-    with pytest.raises(PlanRefused, match=r"another source tree: blocks\.py is new, and 2 more"):
+    with pytest.raises(PlanRefused, match=r"another source tree: gone\.py is missing, and 2 more"):
         replay.judge(other, ledger)
 
 
@@ -232,7 +232,7 @@ def test_another_model_fails(ledger: Ledger) -> None:
     assert not verdict.passed
 
 
-def test_two_results_of_one_step_are_refused(made: Plan, ledger: Ledger) -> None:
+def test_two_results_of_one_step_are_refused(made: ReplayPlan, ledger: Ledger) -> None:
     ledger.register_plan(made.digest, "demo")
     begun = ledger.begin("replay", plan=made.digest)
     begun.record_all([Item("one", outcome(47)), Item("one", outcome(48))])
@@ -285,23 +285,23 @@ def test_the_plan_that_comes_along_is_one_of_exactness_on_a_gpu() -> None:
     ("seen", "reason"),
     [
         ({"gpu": False, "system": "CPU : AVX2 = 1"}, "without CUDA"),
-        ({"gpu": False, "system": "CUDA : ARCHS = 900"}, "sees no GPU"),
+        ({"gpu": False, "system": "CUDA : ARCHS = 900"}, "finds no GPU"),
     ],
 )
 def test_a_machine_without_cuda(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, seen: dict[str, object], reason: str
 ) -> None:
-    monkeypatch.setattr(machine, "accelerator", lambda: seen)
+    monkeypatch.setattr(environment, "accelerator", lambda: seen)
     sealed = plan.make(DRAFT.model_copy(update={"needs": ("cuda",)}), {})
     with pytest.raises(MachineUnsuitable, match=reason):
         replay.run(sealed, ledger, runner=Runner())
     assert not ledger.folder.exists()
-    monkeypatch.setattr(machine, "accelerator", lambda: {"gpu": True, "system": "CUDA : ARCHS = 900"})
+    monkeypatch.setattr(environment, "accelerator", lambda: {"gpu": True, "system": "CUDA : ARCHS = 900"})
     assert replay.run(sealed, ledger, runner=Runner(outcome(48), outcome(48))).passed
     assert ledger.find("last").body.settings["accelerator"] == {"gpu": True, "system": "CUDA : ARCHS = 900"}
 
 
-def test_one_process_at_a_time(made: Plan, ledger: Ledger) -> None:
+def test_one_process_at_a_time(made: ReplayPlan, ledger: Ledger) -> None:
     def runner(step: Step) -> replay.Outcome:
         with pytest.raises(UsageError, match="by another process"):
             replay.run(made, ledger, runner=Runner())
@@ -311,14 +311,14 @@ def test_one_process_at_a_time(made: Plan, ledger: Ledger) -> None:
 
 
 def test_a_tree_that_changes_during_the_run_ends_it(
-    made: Plan, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    made: ReplayPlan, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = made.code.model_copy(update={"files": made.code.files | {"turn.py": "0" * 64}})
+    other = made.code.model_copy(update={"files": made.code.files | {"tracing.py": "0" * 64}})
 
     def runner(step: Step) -> replay.Outcome:
         monkeypatch.setattr(replay, "source_code", lambda: other)
         return outcome(48)
 
-    with pytest.raises(PlanRefused, match=r"turn\.py is another"):
+    with pytest.raises(PlanRefused, match=r"tracing\.py differs"):
         replay.run(made, ledger, runner=runner)
     assert ledger.find("last").status == "unfinished"

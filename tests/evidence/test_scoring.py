@@ -46,7 +46,7 @@ def test_scores_that_do_not_follow_are_told(tmp_path: Path) -> None:
 
 def test_what_cannot_be_scored(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "ledger", payloads="digests", runs=1)
-    with pytest.raises(NotScorable, match="kept out"):
+    with pytest.raises(NotScorable, match="left out"):
         score(ledger, ledger.find("last"))
     with ledger.run("demo", version=2):
         pass

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentkv.errors import LedgerDamaged
 from agentkv.evidence import Ledger, anchors, verify
-from agentkv.evidence.appending import FILE, HEAD
+from agentkv.evidence.files import FILE, HEAD
 from agentkv.signing.keys import generate_key
 
 from .making import filled, forge_head, lines, parsed, put, remade
@@ -135,7 +135,7 @@ def test_an_anchor_of_another_ledger(ledger: Ledger, tmp_path: Path) -> None:
 def test_records_that_cannot_stand_where_they_do(ledger: Ledger) -> None:
     """Chains that are right in every digest, and tell of runs that cannot have been."""
 
-    def tried(change: Callable[[list[dict[str, Any]]], None]) -> list[str]:
+    def tried(change: Callable[[list[dict[str, Any]]], object]) -> list[str]:
         old = before[:]
         change(old)
         put(ledger.folder, *remade(ledger.folder, old))

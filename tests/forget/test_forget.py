@@ -22,7 +22,7 @@ from agentkv.engine.prompt import Message
 from agentkv.errors import UsageError
 from agentkv.evidence import Ledger
 from agentkv.forget import Selection, forget
-from agentkv.forget.words import Words
+from agentkv.forget.selection import Words
 from agentkv.memory.threadlog import REDACTED
 from agentkv.records import Import
 from agentkv.router.evaluate import Labelled
@@ -64,7 +64,7 @@ def root(tmp_path: Path) -> Path:
         memory.thread("other").ask("What is for lunch today, please?", skill=None, max_new=20)
         memory.ask([Message("user", f"A loose one of {SECRET}")], skill=None, keep=True, max_new=20)
         memory.route(f"Where is {unicodedata.normalize('NFD', SECRET)}?")
-        Corpus(memory, "docs", window=256, overlap=16).add([docs])
+        Corpus(memory, "docs", chunk_tokens=256, overlap=16).add([docs])
         Corpus(memory, "docs").find("keys")
     items = AgentKVStore(root)
     items.put(("memories", "zoë"), "name", {"text": f"Her name is {SECRET}"})
@@ -269,7 +269,7 @@ def test_a_document_goes_whatever_its_encoding(tmp_path: Path, name: str, data: 
     (tmp_path / "docs" / name).write_bytes(data)
     (tmp_path / "docs" / "hours.txt").write_text(PLAIN)
     with AgentMemory(tmp_path / "store", engine()) as memory:
-        corpus = Corpus(memory, "docs", window=256, overlap=16)
+        corpus = Corpus(memory, "docs", chunk_tokens=256, overlap=16)
         corpus.add([tmp_path / "docs"], encoding="latin-1" if name == "old.txt" else None)
         digests = set(corpus.shelf.sources.digests())
         report = forget(memory.store, Selection(text="müller-öz"))

@@ -35,6 +35,6 @@ def made_corpus(home: Path, replies: Callable[[str], str] | None = None) -> Corp
     (folder / "shop.md").write_text(SHOP)
     (folder / "trains.md").write_text(TRAINS)
     memory = AgentMemory(home / "store", SlowEngine(window=2048, replies=replies))
-    corpus = Corpus(memory, window=130, overlap=0)
+    corpus = Corpus(memory, chunk_tokens=130, overlap=0)
     corpus.add([folder])
     return corpus

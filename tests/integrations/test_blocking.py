@@ -63,7 +63,7 @@ def middleware(tmp_path: Path, memory: AgentMemory) -> SkillMemoryMiddleware[Any
 @pytest.fixture
 def corpus(tmp_path: Path, memory: AgentMemory) -> Corpus:
     (tmp_path / "returns.md").write_text("# Returns\n\nReturns are accepted for 7 days.\n")
-    corpus = Corpus(memory, window=256, overlap=0)
+    corpus = Corpus(memory, chunk_tokens=256, overlap=0)
     corpus.add([tmp_path / "returns.md"])
     return corpus
 

@@ -18,7 +18,7 @@ MAKERS: dict[str, Callable[[AgentMemory, Path], Any]] = {
     "FakeEngine": lambda memory, _: memory.engine,
     "AgentMemory": lambda memory, _: memory,
     "BlockStore": lambda memory, _: memory.store,
-    "Corpus": lambda memory, _: Corpus(memory, window=256, overlap=0),
+    "Corpus": lambda memory, _: Corpus(memory, chunk_tokens=256, overlap=0),
     "Thread": lambda memory, _: memory.thread("a"),
     "SkillLibrary": lambda memory, folder: SkillLibrary(memory, folder),
 }

@@ -60,7 +60,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kept = memory.ask(messages, skill=None, keep=True)
         parent = memory.store.verify(kept.checkpoint or "").parent_id
         memory.store.take_away([parent or ""])
-        Corpus(memory, window=256, overlap=0).add([folder / "returns.md"])
+        Corpus(memory, chunk_tokens=256, overlap=0).add([folder / "returns.md"])
         memory.store.uses()
         memory.store.close()
     return root
@@ -143,7 +143,7 @@ def use(root: Path) -> None:
         with contextlib.suppress(CorruptThread):
             memory.thread("visitor").ask(ASKED, skill=None)
         assert memory.thread("another").ask(ASKED, skill=None).text
-        corpus = Corpus(memory, window=256, overlap=0)
+        corpus = Corpus(memory, chunk_tokens=256, overlap=0)
         with contextlib.suppress(Exception):  # its own source may be the damaged file
             corpus.ask(ASKED)
         for name, (text, description) in TEXTS.items():

@@ -16,8 +16,8 @@ def unfinished(
 
     A run that is gone on with keeps the record of the code that it began with.
     """
-    from agentkv.evidence.appending import FILE
-    from agentkv.evidence.code import source_code
+    from agentkv.evidence.environment import source_code
+    from agentkv.evidence.files import FILE
 
     if ledger is None or not (ledger.folder / FILE).exists():
         return None

@@ -40,7 +40,7 @@ def variants(
     if not names and small:
         names = list(bench.SMALL)
     if not names and opened is not None:
-        from agentkv.evidence.appending import FILE
+        from agentkv.evidence.files import FILE
 
         if (opened.folder / FILE).exists():
             names = bench.in_library(opened, model)

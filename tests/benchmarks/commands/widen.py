@@ -18,7 +18,7 @@ from tests.benchmarks.commands import common
 
 if TYPE_CHECKING:
     from agentkv.cli.progress import PrefillProgress
-    from agentkv.documents.records import DocumentRecord, WindowRecord
+    from agentkv.documents.records import ChunkRecord, DocumentRecord
     from agentkv.engine.base import Cancellation
     from tests.benchmarks.documents.widen import Plan, Watch
 
@@ -106,7 +106,7 @@ def watching(cancellation: Cancellation) -> Iterator[Watch]:
             tell(f"{windows:,} windows are not stored; {tokens:,} tokens to read")
             bars.append(held.enter_context(prefill_bar(tokens, counter)))
 
-        def on_window(document: DocumentRecord, window: WindowRecord) -> None:
+        def on_chunk(document: DocumentRecord, window: ChunkRecord) -> None:
             bars[0].begin(document.path, window.n_tokens)
 
         items: list[Callable[[int, str], None]] = []
@@ -116,7 +116,7 @@ def watching(cancellation: Cancellation) -> Iterator[Watch]:
                 items.append(held.enter_context(_counting(total)))
             items[0](done, label)
 
-        yield Watch(on_step, on_begin, on_window, on_item, cancellation)
+        yield Watch(on_step, on_begin, on_chunk, on_item, cancellation)
 
 
 @contextlib.contextmanager

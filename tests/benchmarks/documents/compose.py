@@ -1,7 +1,7 @@
 """``compose``: two pieces of text in one context, by sequential prefill and by stitching states.
 
 For each sample of real text: the reference is one prefill of both pieces and a turn. ``chain`` is what agentkv does
-(:func:`agentkv.documents.compose.chain`): piece deposited on top of piece, the last block restored, the turn
+(:func:`agentkv.documents.chunks.chain`): piece deposited on top of piece, the last block restored, the turn
 prefilled; it has to give the same logits, bit for bit. ``stitched as they stand`` and ``stitched in place`` were
 prefilled apart and put together (:mod:`tests.benchmarks.documents.stitch`); the first has to differ, or this benchmark
 could show nothing.
@@ -23,7 +23,7 @@ from agentkv.bench.measured import Raw
 from agentkv.bench.results import say
 from agentkv.bench.texts import manual_texts, opened
 from agentkv.blocks.blocks import Blocks
-from agentkv.documents.compose import chain
+from agentkv.documents.chunks import chain
 from agentkv.engine.base import Engine, Logits
 from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.figures import share, spread

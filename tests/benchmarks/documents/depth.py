@@ -75,11 +75,11 @@ def run(
         contextlib.ExitStack() as held,
     ):
         whole = [record for record in _documents(found) if _all_stored(found, record)]
-        corpora = {sum(len(record.windows) for record in whole): (found.corpus, whole)}
+        corpora = {sum(len(record.chunks) for record in whole): (found.corpus, whole)}
         for size in sizes:
             watch.on_step(f"making a store of {size:,} windows")
             chosen = _some(whole, size)
-            count = sum(len(record.windows) for record in chosen)
+            count = sum(len(record.chunks) for record in chosen)
             if count and count not in corpora:
                 corpora[count] = held.enter_context(_smaller(found, chosen, Path(temporary) / str(size))), chosen
         chosen_points = {
@@ -113,7 +113,7 @@ def _documents(found: Scene) -> list[DocumentRecord]:
 
 def _all_stored(found: Scene, record: DocumentRecord) -> bool:
     store = found.corpus.memory.store
-    return all(store.exists(window.block_id) for window in record.windows)
+    return all(store.exists(window.block_id) for window in record.chunks)
 
 
 def _some(documents: Sequence[DocumentRecord], size: int) -> list[DocumentRecord]:
@@ -121,9 +121,9 @@ def _some(documents: Sequence[DocumentRecord], size: int) -> list[DocumentRecord
     order = random.Random(size).sample(list(documents), len(documents))
     chosen, left = set(), size
     for record in order:
-        if len(record.windows) <= left:
+        if len(record.chunks) <= left:
             chosen.add(record.path)
-            left -= len(record.windows)
+            left -= len(record.chunks)
     return [record for record in documents if record.path in chosen]
 
 
@@ -133,7 +133,7 @@ def _smaller(found: Scene, documents: Sequence[DocumentRecord], folder: Path) ->
     memory, shelf = found.corpus.memory, found.corpus.shelf
     with BlockStore(folder, cache_bytes=0) as store, AgentMemory(store, memory.engine) as small:
         for record in documents:
-            for window in record.windows:
+            for window in record.chunks:
                 _copy(memory.store, store, window.block_id)
         there = Shelf(store, shelf.key)
         there.write(found.corpus.record)
@@ -160,8 +160,8 @@ def _copy(source: BlockStore, target: BlockStore, block_id: str) -> None:
 
 def _points(corpus: Corpus, documents: Sequence[DocumentRecord], window: int, count: int) -> list[Point]:
     """At most ``count`` windows of about one size, at even depths; the largest where too few are large."""
-    every = [(record, number) for record in documents for number in range(len(record.windows))]
-    sizes = [record.windows[number].n_tokens for record, number in every]
+    every = [(record, number) for record in documents for number in range(len(record.chunks))]
+    sizes = [record.chunks[number].n_tokens for record, number in every]
     least = sorted(sizes, reverse=True)[min(count, len(sizes)) - 1] if sizes else 0
     large = [index for index, size in enumerate(sizes) if size >= min(least, _BAND * window)]
     step = max(1.0, (len(large) - 1) / max(1, count - 1))
@@ -196,11 +196,11 @@ def _measure(corpora: dict[int, Corpus], points: dict[int, list[Point]], repeats
 
 
 def _row(corpus: Corpus, count: int, point: Point) -> dict[str, Any]:
-    manifest = corpus.memory.store.manifest(point.hit.window.block_id)
+    manifest = corpus.memory.store.manifest(point.hit.chunk.block_id)
     stored = corpus.memory.store.sizes(manifest).stored if manifest is not None else 0
     times: dict[str, dict[str, list[float]]] = {kind: {"restore": [], "first": []} for kind in ("cold", "warm")}
     return {
-        "windows": count, "depth": point.depth, "of": point.of, "tokens": point.hit.window.n_tokens, "bytes": stored,
+        "windows": count, "depth": point.depth, "of": point.of, "tokens": point.hit.chunk.n_tokens, "bytes": stored,
         "find": [], "prefilled": 0, "ms": times, "cold_pages_left": 0.0,
     }  # fmt: skip
 
@@ -210,7 +210,7 @@ def _once(corpus: Corpus, point: Point, row: dict[str, Any]) -> None:
     corpus.find(QUESTION, 1)
     row["find"].append((time.perf_counter() - begun) * 1e3)
     corpus.shelf.readable(point.hit.document)  # finding a window has read its document
-    left = evict(_files(corpus.memory.store, point.hit.window.block_id))
+    left = evict(_files(corpus.memory.store, point.hit.chunk.block_id))
     row["cold_pages_left"] = max(row["cold_pages_left"], left)
     for kind in ("cold", "warm"):
         restore, first, row["prefilled"] = _ask(corpus, point)
@@ -222,7 +222,7 @@ def _ask(corpus: Corpus, point: Point) -> tuple[float, float, int]:
     """Milliseconds of restoring and to the first token's logits, and tokens of the turn."""
     engine = corpus.memory.engine
     begun = time.perf_counter()
-    with corpus.reader.live(point.hit.document, point.hit.window, QUESTION) as live:
+    with corpus.chunks.live(point.hit.document, point.hit.chunk, QUESTION) as live:
         restored = time.perf_counter()
         engine.extend(live.prompt.turn)
         return (restored - begun) * 1e3, (time.perf_counter() - restored) * 1e3, len(live.prompt.turn)

@@ -339,11 +339,11 @@ def deposit(payload: dict[str, Any]) -> dict[str, Any]:
     with AgentMemory(home / payload["store"], model, **settings) as memory:
         say(_BEGUN)
         start = time.perf_counter()
-        corpus = Corpus(memory, window=window, overlap=OVERLAP, keep="eager")
+        corpus = Corpus(memory, chunk_tokens=window, overlap=OVERLAP, keep="eager")
         report = corpus.carry_out(corpus.plan([home / "documents"]))
         return {
             "seconds": time.perf_counter() - start,
-            "windows": report.plan.n_windows,
-            "read": report.read,
+            "windows": report.plan.n_chunks,
+            "read": report.prefilled,
             "model_sha256": memory.engine.info.sha256,
         }

@@ -22,9 +22,9 @@ from typing import Any
 
 from agentkv.bench import measured
 from agentkv.bench.results import now, origin
-from agentkv.documents.answer import Attempt, ask_window
-from agentkv.documents.brief import said_in_a_line
+from agentkv.documents.answer import Attempt, ask_chunk
 from agentkv.documents.locate import Hit
+from agentkv.documents.quote import generate_line
 from agentkv.documents.records import document_key
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.errors import Cancelled, GuaranteeViolated, UsageError
@@ -113,7 +113,7 @@ def hit(found: Scene, index: int) -> Hit:
     document = found.corpus.shelf.readable(record)
     start, stop = document.characters(window.start, window.stop)
     key = document_key(record.origin.encode("utf-8", "surrogateescape"))
-    return Hit(key, record, record.windows.index(window), 0.0, "given", document.text[start:stop])
+    return Hit(key, record, record.chunks.index(window), 0.0, "given", document.text[start:stop])
 
 
 def _flat(text: str) -> str:
@@ -140,8 +140,8 @@ def _ask(found: Scene, item: Placed, stored: Set[int], cancellation: Cancellatio
     hits = corpus.find(needle.question, K, cancellation=cancellation)
     find_ms = (time.perf_counter() - begun) * 1e3
     numbers = {(record.path, window.block_id): index for index, (record, window) in enumerate(found.windows)}
-    ranked = [numbers.get((one.path, one.window.block_id)) for one in hits]
-    attempt = ask_window(corpus.reader, hits[0], needle.question, max_new=_MAX_NEW, cancellation=cancellation)
+    ranked = [numbers.get((one.path, one.chunk.block_id)) for one in hits]
+    attempt = ask_chunk(corpus.chunks, hits[0], needle.question, max_new=_MAX_NEW, cancellation=cancellation)
     other = _other(item, stored)
     return {
         "question": needle.question,
@@ -177,7 +177,7 @@ def _told(attempt: Attempt) -> dict[str, Any]:
         "tokens": attempt.tokens.model_dump(),
         "restore_ms": attempt.restore_ms,
         "answer_ms": attempt.answer_ms,
-        "read_now": attempt.read_now,
+        "read_now": attempt.prefilled_now,
     }
 
 
@@ -185,7 +185,7 @@ def free(found: Scene, index: int, question: str, cancellation: Cancellation) ->
     """What the model says to the question behind window ``index``: one line, no search, no quote, no grammar."""
     corpus, (record, window) = found.corpus, found.windows[index]
     engine = corpus.memory.engine
-    with corpus.reader.live(record, window, question, cancellation) as live:
+    with corpus.chunks.live(record, window, question, cancellation) as live:
         logits = engine.extend(live.prompt.turn, cancellation)
-        text, *_ = said_in_a_line(engine, logits, live.prompt.stops, _MAX_NEW, cancellation)
+        text, *_ = generate_line(engine, logits, live.prompt.stops, _MAX_NEW, cancellation)
         return text

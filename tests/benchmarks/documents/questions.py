@@ -31,11 +31,10 @@ from agentkv.bench import measured
 from agentkv.bench.results import now, origin, say
 from agentkv.documents import Corpus
 from agentkv.documents.answer import Attempt, Reply
-from agentkv.documents.brief import said_in_a_line
 from agentkv.documents.index import Index
 from agentkv.documents.locate import Hit, locate
-from agentkv.documents.quote import NOT_STATED
-from agentkv.documents.readable import Readable
+from agentkv.documents.quote import NOT_STATED, generate_line
+from agentkv.documents.readers.document import Readable
 from agentkv.engine.base import Engine
 from agentkv.engine.embed import Embedder, opened_embedder
 from agentkv.engine.prompt import Message, PromptBuilder
@@ -116,12 +115,12 @@ def run(
     options: dict[str, Any] = {**(settings or {}), "window": window + _ROOM} if isinstance(model, str) else {}
     told = {**options, "block": window, "overlap": overlap, "k": k, "embedder": embedder, "plain": plain}
     with AgentMemory(work / "store", model, **options) as memory, opened_embedder(embedder) as opened:
-        corpus = Corpus(memory, CORPUS, window=window, overlap=overlap, keep="lazy")
+        corpus = Corpus(memory, CORPUS, chunk_tokens=window, overlap=overlap, keep="lazy")
         say("cutting and indexing")
         corpus.add([laid.folder])
         if opened is not None:
             say("embedding windows")
-            corpus.embed(opened, on_window=_every_hundredth)
+            corpus.embed(opened, on_chunk=_every_hundredth)
         inputs = canonical_json([laid.sha256, [_told(question) for question in asked]])
         header = origin(
             "questions", memory.engine.info.name, memory.engine.info.sha256, inputs, started=started, **told
@@ -216,7 +215,7 @@ class _Bench:
         return found
 
     def _have_stored(self, hit: Hit) -> None:
-        self._corpus.reader.deposit(hit.document, hit.window)
+        self._corpus.chunks.deposit(hit.document, hit.chunk)
 
     def _plainly_found(self, text: str) -> list[Hit]:
         """What full-text search of whole windows alone would give."""
@@ -225,7 +224,7 @@ class _Bench:
 
     def _answered_plainly(self, text: str, hit: Hit) -> dict[str, Any]:
         engine = self._memory.engine
-        asked = f"{_PLAIN}\n\n{self._corpus.reader.text(hit.document, hit.window)}\nQuestion: {text}"
+        asked = f"{_PLAIN}\n\n{self._corpus.chunks.text(hit.document, hit.chunk)}\nQuestion: {text}"
         prompt = PromptBuilder(engine).build("", "", [Message("user", asked)])
         with self._memory.blocks.exclusive():
             engine.clear()
@@ -233,7 +232,7 @@ class _Bench:
             logits = engine.extend(prompt.tokens)
             read_ms, n_read = (time.perf_counter() - start) * 1e3, engine.counters.decoded - before
             start = time.perf_counter()
-            said, generated, _ = said_in_a_line(engine, logits, prompt.stops, MAX_NEW)
+            said, generated, _ = generate_line(engine, logits, prompt.stops, MAX_NEW)
             answer_ms = (time.perf_counter() - start) * 1e3
         return {
             "answer": None if said.strip(" .\"'").casefold().startswith(NOT_STATED) else said,

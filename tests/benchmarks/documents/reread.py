@@ -37,7 +37,7 @@ from agentkv.bench.results import say
 from agentkv.bench.texts import manual_texts, opened, shuffled
 from agentkv.blocks.blocks import Blocks
 from agentkv.documents import Corpus
-from agentkv.documents.adding import Plan
+from agentkv.documents.adding import AddPlan
 from agentkv.engine.base import Engine, Logits
 from agentkv.engine.prompt import Prompt
 from agentkv.errors import GuaranteeViolated, UsageError
@@ -187,7 +187,7 @@ def _size(engine: Engine, texts: Sequence[str], size: int, home: Path, asked: Se
     file.write_text(_document(texts, _CHARACTERS_A_TOKEN * size * (asked.per_size + 1), seed=size), encoding="utf-8")
     # 1. The chunks, stored.
     with AgentMemory(home / "store", engine) as memory:
-        corpus = Corpus(memory, window=size, overlap=0, keep="lazy")
+        corpus = Corpus(memory, chunk_tokens=size, overlap=0, keep="lazy")
         plan = corpus.plan([file])
         corpus.carry_out(plan)
         chosen = _fullest(corpus, plan, asked.per_size)
@@ -252,11 +252,11 @@ def _timed(work: Callable[[], Logits], before: Callable[[], object] | None) -> t
     return (time.perf_counter() - start) * 1e3, logits
 
 
-def _fullest(corpus: Corpus, plan: Plan, count: int) -> list[tuple[Prompt, Manifest]]:
+def _fullest(corpus: Corpus, plan: AddPlan, count: int) -> list[tuple[Prompt, Manifest]]:
     """The chunks with most tokens, deposited, each with the prompt that has the question after it."""
-    reader = corpus.reader
+    reader = corpus.chunks
     fullest = sorted(plan.missing, key=lambda item: -item[1].n_tokens)[:count]
-    return [(reader.window_prompt(*item, QUESTION), reader.deposit(*item)[0]) for item in fullest]
+    return [(reader.chunk_prompt(*item, QUESTION), reader.deposit(*item)[0]) for item in fullest]
 
 
 def _document(texts: Sequence[str], n_characters: int, seed: int) -> str:

@@ -4,7 +4,7 @@ Two ways. *As they stand*: the second state's rows, read from position 0 on, are
 the second is read alone at the positions that it will have, so that its rotary keys are right, and only its sight of
 what stands before it is missing; that is what engines that move and join cached pieces come to at best.
 
-Nothing outside ``bench`` uses this. What agentkv does instead is :func:`agentkv.documents.compose.chain`.
+Nothing outside ``bench`` uses this. What agentkv does instead is :func:`agentkv.documents.chunks.chain`.
 """
 
 from __future__ import annotations

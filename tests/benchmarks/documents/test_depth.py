@@ -47,7 +47,7 @@ def test_a_smaller_store_has_the_same_bytes_and_is_asked_without_the_large_one(
     with widen.scene(FakeEngine(window=4096), work, plan) as found:
         records = depth._documents(found)[:1]
         with depth._smaller(found, records, tmp_path / "small") as small:
-            ids = {window.block_id for window in records[0].windows}
+            ids = {window.block_id for window in records[0].chunks}
             assert small.shelf.stored() == ids
             for block_id in ids:
                 assert small.memory.store.manifest(block_id) == found.corpus.memory.store.manifest(block_id)

@@ -37,7 +37,7 @@ def test_killed_deposits_end_in_the_undisturbed_store(tmp_path: Path) -> None:
 def store(tmp_path: Path) -> Path:
     (tmp_path / "a.md").write_text(TEXTS[0])
     with AgentMemory(tmp_path / "store", FakeEngine(window=1024)) as memory:
-        Corpus(memory, window=256, overlap=0).add([tmp_path / "a.md"])
+        Corpus(memory, chunk_tokens=256, overlap=0).add([tmp_path / "a.md"])
     return tmp_path / "store"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentkv.documents.readable import readable
-from agentkv.documents.source import Kind
+from agentkv.documents.readers import readable
+from agentkv.documents.records import Kind
 from agentkv.errors import UsageError
 from agentkv.text import STOP_WORDS
 from tests.benchmarks.documents import planting

@@ -11,7 +11,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured
-from agentkv.documents.readable import readable
+from agentkv.documents.readers import readable
 from agentkv.errors import GuaranteeViolated, UsageError
 from tests.benchmarks.documents import questions
 from tests.benchmarks.documents.questions import Question, load, places

@@ -9,7 +9,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured
-from agentkv.documents.reading import PREFIX
+from agentkv.documents.chunks import PREFIX
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
 from tests.benchmarks.documents.reread import Reread

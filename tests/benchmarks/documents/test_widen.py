@@ -9,7 +9,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured
-from agentkv.documents.records import DocumentRecord, WindowRecord
+from agentkv.documents.records import ChunkRecord, DocumentRecord
 from agentkv.errors import Cancelled, GuaranteeViolated, UsageError
 from agentkv.store.catalog import BlockStore
 from tests.benchmarks.documents import widen
@@ -35,7 +35,7 @@ def test_everything_is_stored_and_counted_once(engine: FakeEngine, plan: widen.P
     assert result["blocks"] == result["corpus"]["windows"] == len(blocks) - 1  # the prefix is a block, too
     assert result["tokens"] == result["corpus"]["own_tokens"]
     own = {
-        record.path: sum(widen.own_tokens(found.corpus, record, window) for window in record.windows)
+        record.path: sum(widen.own_tokens(found.corpus, record, window) for window in record.chunks)
         for found in [_scene(engine, work, plan)]
         for record, _ in found.windows
     }
@@ -76,14 +76,14 @@ def test_sittings_add_up_to_the_same_store(engine: FakeEngine, plan: widen.Plan,
 def test_a_sitting_that_is_interrupted_is_on_record(engine: FakeEngine, plan: widen.Plan, tmp_path: Path) -> None:
     work = tmp_path / "work"
     watch = widen.Watch()
-    seen: list[WindowRecord] = []
+    seen: list[ChunkRecord] = []
 
-    def on_window(_: DocumentRecord, window: WindowRecord) -> None:
+    def on_chunk(_: DocumentRecord, window: ChunkRecord) -> None:
         seen.append(window)
         if len(seen) == 4:
             watch.cancellation.cancel()
 
-    watch.on_window = on_window
+    watch.on_chunk = on_chunk
     with pytest.raises(Cancelled):
         widen.run(engine, work, plan, watch=watch)
     (record,) = sittings(work / FOLDER).values()
@@ -96,7 +96,7 @@ def test_a_sitting_that_is_interrupted_is_on_record(engine: FakeEngine, plan: wi
 def test_a_window_that_goes_on_otherwise_breaks_the_guarantee(
     engine: FakeEngine, plan: widen.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentkv.documents.reading.SAMPLED", 1)
+    monkeypatch.setattr("agentkv.documents.chunks.SAMPLED", 1)
     monkeypatch.setattr("agentkv.blocks.blocks.Blocks.reprove", lambda self, manifest: False)
     result = widen.run(engine, tmp_path / "work", plan)
     assert result["levels"] == {"exact": result["blocks"]}

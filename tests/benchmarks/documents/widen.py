@@ -29,8 +29,8 @@ from agentkv.bench.results import now, origin
 from agentkv.bench.size import bytes_below
 from agentkv.bench.texts import opened
 from agentkv.documents import Corpus
-from agentkv.documents.adding import Plan as AddPlan
-from agentkv.documents.records import DocumentRecord, WindowRecord
+from agentkv.documents.adding import AddPlan
+from agentkv.documents.records import ChunkRecord, DocumentRecord
 from agentkv.documents.split import block_text
 from agentkv.engine.base import Cancellation, Engine
 from agentkv.engine.generate import PROBE_STEPS
@@ -79,7 +79,7 @@ class Scene:
     laid: recipe.Laid
     needles: tuple[planting.Needle, ...]
     plan: AddPlan
-    windows: tuple[tuple[DocumentRecord, WindowRecord], ...]
+    windows: tuple[tuple[DocumentRecord, ChunkRecord], ...]
 
     @property
     def plan_sha256(self) -> str:
@@ -97,12 +97,12 @@ class Watch:
     """Told what goes on.
 
     ``on_step``: a line. ``on_begin``: windows that are not stored, tokens to read, and a counter of tokens that grows
-    while they are read; ``on_window``: the window that is read next. ``on_item``: items done, in all, and the next.
+    while they are read; ``on_chunk``: the window that is read next. ``on_item``: items done, in all, and the next.
     """
 
     on_step: Callable[[str], None] = lambda _: None
     on_begin: Callable[[int, int, Callable[[], int]], None] = lambda _windows, _tokens, _counter: None
-    on_window: Callable[[DocumentRecord, WindowRecord], None] = lambda _document, _window: None
+    on_chunk: Callable[[DocumentRecord, ChunkRecord], None] = lambda _document, _window: None
     on_item: Callable[[int, int, str], None] = lambda _done, _total, _label: None
     cancellation: Cancellation = field(default_factory=Cancellation)
 
@@ -178,11 +178,11 @@ def scene(
         store = held.enter_context(BlockStore(work / "store", cache_bytes=cache_bytes))
         engine = held.enter_context(opened(model, {**(settings or {}), "window": context}))
         memory = held.enter_context(AgentMemory(store, cast(Engine, Clocked(engine))))
-        corpus = Corpus(memory, CORPUS, window=plan.window, overlap=0, keep="eager")
+        corpus = Corpus(memory, CORPUS, chunk_tokens=plan.window, overlap=0, keep="eager")
         watch.on_step("cutting the documents into windows")
         add = corpus.plan(sorted(laid.folder.iterdir()), cancellation=watch.cancellation)
         documents = sorted(add.documents, key=lambda record: record.path)
-        windows = tuple((record, window) for record in documents for window in record.windows)
+        windows = tuple((record, window) for record in documents for window in record.chunks)
         yield Scene(corpus, laid, needles, add, windows)
 
 
@@ -211,10 +211,10 @@ def lay(work: Path, plan: Plan, watch: Watch) -> tuple[recipe.Laid, tuple[planti
         raise UsageError(f"{listing} cannot be read ({error}); take another --work") from error
 
 
-def own_tokens(corpus: Corpus, document: DocumentRecord, window: WindowRecord) -> int:
+def own_tokens(corpus: Corpus, document: DocumentRecord, window: ChunkRecord) -> int:
     """A window's tokens that are the document's, without its header."""
-    splitter = corpus.reader.splitter
-    header = block_text(splitter.header(document.path, window.trail), "", document.columns_of(window))
+    splitter = corpus.chunks.splitter
+    header = block_text(splitter.header(document.path, window.heading_path), "", document.columns_of(window))
     return window.n_tokens - len(corpus.memory.engine.tokenize(header, special=False))
 
 
@@ -229,7 +229,7 @@ def _read(found: Scene, plan: Plan, minutes: float | None, sitting: Sitting, wat
     counters = found.corpus.memory.engine.counters
     watch.on_begin(len(missing), max(0, wanted - there), lambda: counters.decoded)
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
-    last: list[WindowRecord] = []
+    last: list[ChunkRecord] = []
 
     def done() -> None:
         for window in last:
@@ -244,11 +244,11 @@ def _read(found: Scene, plan: Plan, minutes: float | None, sitting: Sitting, wat
             sitting.ended = "time"
         return sitting.ended is not None
 
-    def on_window(record: DocumentRecord, window: WindowRecord) -> None:
+    def on_chunk(record: DocumentRecord, window: ChunkRecord) -> None:
         last.append(window)
-        watch.on_window(record, window)
+        watch.on_chunk(record, window)
 
-    report = found.corpus.carry_out(found.plan, on_window=on_window, until=until, cancellation=watch.cancellation)
+    report = found.corpus.carry_out(found.plan, on_chunk=on_chunk, until=until, cancellation=watch.cancellation)
     done()
     if sitting.ended is None:
         sitting.ended = "all" if report.stopped is None else report.stopped.message
@@ -270,7 +270,7 @@ def _corpus(found: Scene, plan: Plan) -> dict[str, Any]:
         "window": plan.window,
         "train_window": corpus.memory.engine.info.train_window,
         "context": corpus.memory.engine.window,
-        "prefix_tokens": len(corpus.reader.prompt("\n").prefix),
+        "prefix_tokens": len(corpus.chunks.prompt("\n").prefix),
         "needles": len(found.needles),
     }
 

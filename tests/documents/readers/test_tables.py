@@ -11,10 +11,11 @@ from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
 from agentkv.documents.answer import EVIDENCE
 from agentkv.documents.quote import normalised
-from agentkv.documents.readable import Readable, readable
-from agentkv.documents.source import Kind, kind_of
+from agentkv.documents.readers import kind_of, readable
+from agentkv.documents.readers.document import Readable
+from agentkv.documents.readers.tables import is_header
+from agentkv.documents.records import Kind
 from agentkv.documents.split import Splitter, block_text
-from agentkv.documents.tables import is_header
 
 ROWS = 300
 
@@ -133,17 +134,19 @@ def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(
         (tmp_path / name).write_text(make()[1], newline="")
     for name in TABLES:
         line = "part217,1519.50,shelf 1" if name == "a.csv" else "part217"
-        saying = f"1519.50{EVIDENCE}{line}"
-        with AgentMemory(
-            tmp_path / f"store-{name}", FakeEngine(window=4096, replies=lambda _, saying=saying: saying)
-        ) as memory:
-            corpus = Corpus(memory, window=400, overlap=0, keep="lazy")
+        reply = f"1519.50{EVIDENCE}{line}"
+
+        def replies(_: str, reply: str = reply) -> str:
+            return reply
+
+        with AgentMemory(tmp_path / f"store-{name}", FakeEngine(window=4096, replies=replies)) as memory:
+            corpus = Corpus(memory, chunk_tokens=400, overlap=0, keep="lazy")
             corpus.add([tmp_path / name])
-            monkeypatch.setattr(corpus.reader.brief, "say", lambda _, sentence, *how: said.append(sentence))
+            monkeypatch.setattr(corpus.chunks.short_answers, "answer", lambda _, sentence, *how: said.append(sentence))
             (hit,) = corpus.find("price of part217", k=1)
             assert "part217" in hit.text
             assert "price" in hit.columns
-            assert "price" in corpus.reader.text(hit.document, hit.window)
+            assert "price" in corpus.chunks.text(hit.document, hit.chunk)
             evidence = corpus.ask("price of part217", k=1).evidence
             assert evidence is not None, name
             assert evidence.verified
@@ -195,7 +198,7 @@ def test_a_page_laid_out_in_a_table_is_none() -> None:
     assert [found.columns for found in document.tables] == ["A | B"]
 
 
-def test_columns_that_would_fill_the_window_are_cut_short() -> None:
+def test_columns_that_would_fill_the_chunk_are_cut_short() -> None:
     head = ",".join(f"column number {n}" for n in range(200))
     text = f"{head}\n" + "".join(",".join(str(n) for n in range(row, row + 200)) + "\n" for row in range(50))
     document, engine = readable(Path("a.csv"), text.encode(), "csv"), FakeEngine()
@@ -305,5 +308,5 @@ def test_tables_in_markdown_that_are_not_markdowns() -> None:
     assert all(
         piece.columns
         for piece in pieces
-        if "part2" in document.text[piece.start : piece.stop] and "# " not in piece.trail
+        if "part2" in document.text[piece.start : piece.stop] and "# " not in piece.heading_path
     )

@@ -1,12 +1,12 @@
-"""HTML as text that a model can read, each character with its place in the source.
+"""HTML as plain text, each character with its place in the source.
 
-Read with the standard library's ``html.parser``: of the well-kept parsers it alone tells where each piece of text and
-each entity stands (lxml and Beautiful Soup give a tag's line, selectolax nothing). It is a tokenizer: elements that
-are not closed do no harm, because only what begins and ends a block matters here.
+Parsed with the standard library's ``html.parser``, the only well-kept parser that gives the position of each text and
+entity (lxml and Beautiful Soup give a tag's line, selectolax nothing). It is a tokenizer: elements that are not closed
+do no harm, because only what begins and ends a block matters here.
 
 Headings get ``#`` marks, list items a dash, cells a bar; white space is collapsed outside ``<pre>``; an image is its
-``alt``. What is left out says :mod:`agentkv.documents.html_rules`; its bytes belong to the chunk around it.
-Characters that stand for a tag or an entity share its byte, so that a piece cannot begin or end between them.
+``alt``. What is left out (see ``is_left_out``) belongs, with its bytes, to the chunk around it.
+Characters made from a tag or an entity share its byte, so that a slice cannot begin or end between them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,16 @@ from __future__ import annotations
 import html as entities
 import re
 from array import array
+from collections.abc import Mapping
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 
-from agentkv.documents.html_rules import (
-    ALWAYS_SILENT,
-    VOID,
-    LeftOut,
-    is_left_out,
-    is_never_read,
-    is_texinfo,
-    is_texinfo_navigation,
-)
-from agentkv.documents.html_tables import Cells
-from agentkv.documents.outline import ITEM, PARAGRAPH, Break, Heading, words
-from agentkv.documents.readable import Readable, in_order
-from agentkv.documents.source import Source
+from agentkv.documents.readers.decoding import decode
+from agentkv.documents.readers.document import ITEM, PARAGRAPH, Break, Heading, Readable, in_order, one_line
+from agentkv.documents.readers.html_tables import Cells
+from agentkv.documents.records import Kind
 
 _PARAGRAPHS = frozenset(
     {"p", "div", "section", "article", "main", "blockquote", "ul", "ol", "dl", "table", "pre", "figure", "form"}
@@ -41,14 +34,15 @@ _CELLS = frozenset({"td", "th"})
 _GROUPS = frozenset({"thead", "tbody", "tfoot"})
 _HEADING = re.compile(r"h([1-6])")
 _RUN = re.compile(r"[^ \t\n\r\f\v\xa0]+(?: [^ \t\n\r\f\v\xa0]+)*")
-"""Words with single blanks between them: these stand in the text as in the source."""
+"""Words with single blanks between them: the same in the text as in the source."""
 _ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s>]*))?""")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{0,40});?")
 _MOST_PASSES = 8
 
 
-def read_html(source: Source) -> Readable:
-    """The readable text of an HTML source. Something left out that is never closed is read after all."""
+def read(path: Path, data: bytes, kind: Kind, encoding: str | None) -> Readable:
+    """See :class:`agentkv.documents.readers.Reader`. An element to leave out that is never closed is kept."""
+    source = decode(path, data, kind, encoding)
     kept: set[int] = set()
     reader = _Reader(source.text, kept)
     reader.run()
@@ -66,18 +60,18 @@ def read_html(source: Source) -> Readable:
     breaks = [found for found in reader.breaks if found.position < len(text)]
     return Readable(
         source,
-        "html",
+        kind,
         text,
         starts,
         tuple(headings),
         in_order(breaks, headings),
-        words("".join(reader.title)),
+        one_line("".join(reader.title)),
         tuple(sorted(reader.cells.found, key=lambda table: table.start)),
     )
 
 
 class _Reader(HTMLParser):
-    """``kept``: where elements begin that are read although they look left out; None: all that look so."""
+    """``kept``: the positions of elements that are kept although they look as if to be left out; None: all of them."""
 
     def __init__(self, text: str, kept: set[int] | None) -> None:
         super().__init__(convert_charrefs=False)
@@ -112,7 +106,7 @@ class _Reader(HTMLParser):
     # --- writing ---
 
     def _write(self, text: str, position: int, *, verbatim: bool) -> None:
-        """Characters that stand at ``position``: one after the other in the source, or (an entity) all there."""
+        """Characters from ``position`` on (``verbatim``), or all made from what is at ``position`` (an entity)."""
         if not text:
             return
         self.pieces.append(text)
@@ -132,7 +126,7 @@ class _Reader(HTMLParser):
             self._space = position + last if verbatim else position
 
     def _flush(self) -> None:
-        """Write what stands between the text so far and what comes now: a break within a cell, or a space."""
+        """Write what separates the text so far from what comes now: a break within a cell, or a space."""
         put_off = self.cells.take_break()
         if put_off is not None:
             self._break_now(*put_off)
@@ -266,7 +260,7 @@ class _Reader(HTMLParser):
         if self._heading is not None:
             position, depth, first = self._heading
             self._heading = None
-            self.headings.append(Heading(position, depth, words("".join(self.pieces[first:]).lstrip("# "))))
+            self.headings.append(Heading(position, depth, one_line("".join(self.pieces[first:]).lstrip("# "))))
 
     def _paragraph(self, tag: str, position: int) -> None:
         if tag in {"table", "pre"}:
@@ -300,7 +294,7 @@ class _Reader(HTMLParser):
         self.cells.begin_text(len(self.at))
 
     def _alternative(self, position: int) -> None:
-        """An image's words, each character at its place in the tag."""
+        """An image's one_line, each character at its place in the tag."""
         written = self.get_starttag_text() or ""
         for match in _ATTRIBUTE.finditer(written, 1):
             if match[1].lower() == "alt" and match[2]:
@@ -318,3 +312,118 @@ class _Reader(HTMLParser):
             self._take(entities.unescape(match[0]), position + match.start(), verbatim=False)
             last = match.end()
         self._take(written[last:], position + last, verbatim=True)
+
+
+# --- what is left out -----------------------------------------------------------------------------
+
+# Left out: scripts, styles, templates and what takes a browser to be text; what is hidden, not displayed, invisible or
+# `aria-hidden`; closed dialogs; navigation by its element, its role, or the class that DocBook, Javadoc, Doxygen and
+# Texinfo give it; `<noscript>`, which mostly asks for scripts. Read: closed `<details>`, and what is hidden "until
+# found". Not seen: what a style sheet or a class of it hides.
+
+Attributes = Mapping[str, str | None]
+
+VOID = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"})
+ALWAYS_SILENT = frozenset({"script", "style", "template"})
+_SILENT = frozenset(
+    {"svg", "noscript", "select", "textarea", "iframe", "object", "math"}
+    | {"canvas", "audio", "video", "datalist", "noframes", "noembed"}
+)
+_NAVIGATION = frozenset({"nav", "footer"})
+_ROLES = frozenset({"navigation", "search", "contentinfo", "banner", "menubar", "directory"})
+_CLASSES = frozenset(
+    {"navheader", "navfooter", "nav-panel", "navpath", "nav-path", "breadcrumb", "breadcrumbs", "navbar", "topnav"}
+    | {"bottomnav", "subnav", "sphinxsidebar", "pagination"}
+)
+_NEVER = frozenset({"html", "body", "main"})
+_INVISIBLE = re.compile(
+    r"(?:^|;)\s*(?:display\s*:\s*none|(?:content-)?visibility\s*:\s*(?:hidden|collapse))(?![\w-])", re.I
+)
+_ANCHOR = re.compile(r"\b(?:headerlink|anchor-link|sr-only|visually-hidden)\b")
+
+_BLOCKS = frozenset(
+    {"p", "div", "section", "article", "main", "blockquote", "ul", "ol", "dl", "table", "pre", "figure", "form"}
+    | {"header", "footer", "nav", "aside", "hr", "details", "fieldset", "address", "h1", "h2", "h3", "h4", "h5", "h6"}
+)
+_ROWS = frozenset({"tr", "thead", "tbody", "tfoot"})
+_CLOSED_BY: dict[str, frozenset[str]] = {
+    "p": _BLOCKS,
+    "li": frozenset({"li"}),
+    "dt": frozenset({"dt", "dd"}),
+    "dd": frozenset({"dt", "dd"}),
+    "tr": _ROWS,
+    "td": frozenset({"td", "th"}) | _ROWS,
+    "th": frozenset({"td", "th"}) | _ROWS,
+    "thead": frozenset({"tbody", "tfoot"}),
+    "tbody": frozenset({"tbody", "tfoot"}),
+}
+"""Elements whose end tag is optional, and what then ends them."""
+_ENDS = _BLOCKS | _ROWS | {"body", "html"}
+_HOLDING = frozenset({"ul", "ol", "dl", "table"})
+"""A tag within one of these ends nothing outside it."""
+
+
+def is_never_read(tag: str, attributes: Attributes) -> bool:
+    """Whether an element is never text of the page."""
+    return tag in _SILENT or (tag == "dialog" and "open" not in attributes)
+
+
+def is_left_out(tag: str, attributes: Attributes) -> bool:
+    """Whether an element is hidden or navigation; does not count for one that is never closed."""
+    classes = (attributes.get("class") or "").casefold()
+    if _ANCHOR.search(classes):
+        return tag in {"a", "span"}
+    if tag == "a" and classes.startswith("skip"):  # to the text, past the navigation
+        return True
+    if tag in _NEVER:
+        return False
+    role = (attributes.get("role") or "").strip().casefold()
+    if tag in _NAVIGATION or role in _ROLES or not _CLASSES.isdisjoint(classes.split()):
+        return True
+    if "hidden" in attributes and (attributes["hidden"] or "").strip().casefold() != "until-found":
+        return True
+    is_aria_hidden = (attributes.get("aria-hidden") or "").strip().casefold() == "true"
+    return is_aria_hidden or _INVISIBLE.search(attributes.get("style") or "") is not None
+
+
+def is_texinfo(attributes: Attributes) -> bool:
+    """Whether a ``<meta>`` says that the page was made of Texinfo."""
+    by = (attributes.get("content") or "").casefold().startswith(("texi2any", "makeinfo", "texi2html"))
+    return by and (attributes.get("name") or "").casefold() == "generator"
+
+
+def is_texinfo_navigation(tag: str, attributes: Attributes) -> bool:
+    """Whether an element of a Texinfo page is its ``Next: …, Previous: …, Up: …``."""
+    return tag in {"div", "table"} and (attributes.get("class") or "").split() in (["header"], ["node"], ["footer"])
+
+
+class LeftOut:
+    """An element that is left out, at ``position``, from its start to its end tag or where that is implied."""
+
+    def __init__(self, tag: str, position: int) -> None:
+        self.tag, self.position = tag, position
+        self._open: list[str] = []
+
+    @property
+    def may_stay_open(self) -> bool:
+        """Whether the page may end within it: its end tag is optional, or it is never text."""
+        return self.tag in _CLOSED_BY or self.tag in ALWAYS_SILENT
+
+    def start(self, tag: str) -> bool:
+        """Whether a start tag ends the element, and so counts itself."""
+        if tag in _CLOSED_BY.get(self.tag, ()) and _HOLDING.isdisjoint(self._open):
+            return True
+        if tag not in VOID and len(self._open) < 1000:
+            self._open.append(tag)
+        return False
+
+    def end(self, tag: str) -> tuple[bool, bool]:
+        """Whether an end tag ends the element, and whether the end tag counts for what is around it."""
+        for index in range(len(self._open) - 1, -1, -1):
+            if self._open[index] == tag:
+                del self._open[index:]
+                return False, False
+        if tag == self.tag:
+            return True, False
+        is_unwritten = self.tag in _CLOSED_BY and tag in _ENDS
+        return is_unwritten, is_unwritten

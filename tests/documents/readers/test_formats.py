@@ -20,8 +20,8 @@ import zstandard
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.formats import refusal, what_it_is
-from agentkv.documents.source import read_text_source
+from agentkv.documents.readers.decoding import read_text_source
+from agentkv.documents.readers.formats import refusal, what_it_is
 from agentkv.errors import InvalidDocument
 
 PDF = b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\ntrailer << /Root 1 0 R >>\n%%EOF\n"
@@ -91,7 +91,7 @@ def database(path: Path) -> bytes:
         ("a.jpg", b"\xff\xd8\xff\xe0xxJFIF", "a JPEG image", "tesseract"),
         ("a.gif", b"GIF89a\x01\x02\x01", "a GIF image", "tesseract"),
         ("a.webp", b"RIFF\x10\0\0\0WEBPVP8 ", "a WebP image", "tesseract"),
-        ("a.svg", b'<?xml version="1.0"?><svg xmlns="x"><text>a</text></svg>', "an SVG drawing", "words"),
+        ("a.svg", b'<?xml version="1.0"?><svg xmlns="x"><text>a</text></svg>', "an SVG drawing", "text file"),
         ("a.tar", tarred(), "a tar archive", "unpack"),
         ("a.bz2", bz2.compress(b"hello"), "a bzip2 file", "bunzip2"),
         ("a.xz", lzma.compress(b"hello"), "an xz file", "unxz"),
@@ -154,7 +154,9 @@ def test_a_folder_goes_on_without_them_and_one_named_by_itself_fails_alone(tmp_p
     (tmp_path / "b.txt").write_text("Rivers and bridges.")
     (tmp_path / "c.txt").write_bytes(PDF)
     with AgentMemory(tmp_path / "store", FakeEngine(window=2048)) as memory:
-        report = Corpus(memory, window=160, overlap=0).add([tmp_path / "a.pdf", tmp_path / "b.txt", tmp_path / "c.txt"])
+        report = Corpus(memory, chunk_tokens=160, overlap=0).add(
+            [tmp_path / "a.pdf", tmp_path / "b.txt", tmp_path / "c.txt"]
+        )
     assert [item.record.path for item in report.plan.planned] == ["b.txt"]
     assert [error.path.name for error in report.plan.failed] == ["a.pdf", "c.txt"]
     assert all("it is a PDF" in error.reason for error in report.plan.failed)

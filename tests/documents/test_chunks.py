@@ -9,7 +9,7 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.compose import chain
+from agentkv.documents.chunks import chain
 from agentkv.errors import UsageError, WindowOverflow
 
 
@@ -24,7 +24,7 @@ def test_a_chain_is_one_prefill_of_its_parts(corpus: Corpus, folder: Path) -> No
     fresh = FakeEngine(window=2048)
     tokens = [token for link in links for token in link.tokens]
     assert np.array_equal(fresh.extend([*tokens, 65]), grafted)
-    assert links[1].block_id == hits[0].window.block_id
+    assert links[1].block_id == hits[0].chunk.block_id
 
 
 def test_a_chain_shares_its_beginning(corpus: Corpus, folder: Path) -> None:

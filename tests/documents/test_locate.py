@@ -1,4 +1,4 @@
-"""Where one window ends and the next begins: a sentence that is cut there counts where it stands whole."""
+"""Where one chunk ends and the next begins: a sentence that is cut there counts where it stands whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
 from agentkv.documents.answer import _quotable
-from agentkv.documents.seams import better_of, cut_at
+from agentkv.documents.locate import better_of, cut_sentences
 from agentkv.engine.embed import FakeEmbedder
 
 QUESTION = "What is the access code of the north gate?"
@@ -26,19 +26,19 @@ NEEDLES = {
     "a table row": f"\n\n| access code of the north gate | {WELL} of the village there | 48213 |\n\n",
     "a line": f"\naccess code of the north gate = {WELL} of the village, where one types 48213\n",
 }
-"""Longer than the share of a window within which a sentence's end is looked for, shorter than the overlap."""
+"""Longer than the share of a chunk within which a sentence's end is looked for, shorter than the overlap."""
 
 
-def corpus_of(tmp_path: Path, memory: AgentMemory, text: str, overlap: int = 128, window: int = 512) -> Corpus:
+def corpus_of(tmp_path: Path, memory: AgentMemory, text: str, overlap: int = 128, chunk_tokens: int = 512) -> Corpus:
     (tmp_path / "docs").mkdir(exist_ok=True)
     (tmp_path / "docs" / "rounds.md").write_text(text)
-    corpus = Corpus(memory, window=window, overlap=overlap, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=chunk_tokens, overlap=overlap, keep="lazy")
     corpus.add([tmp_path / "docs"])
     return corpus
 
 
 def seams(needle: str, stream: bool) -> list[str]:
-    """Texts in which the windows' ends fall at many places of the needle; ``stream``: nothing else ends a sentence."""
+    """Texts in which the chunks' ends fall at many places of the needle; ``stream``: nothing else ends a sentence."""
     filler = re.sub(r"[.;,]", "", FILLER).lower() if stream else FILLER
     words = (filler * 4).split(" ")
     return [" ".join(words[:count]) + " " + needle + " " + filler * 3 for count in range(60, 100, 3)]
@@ -47,7 +47,7 @@ def seams(needle: str, stream: bool) -> list[str]:
 @pytest.mark.parametrize("kind", NEEDLES)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("embedded", [False, True])
-def test_the_window_that_holds_the_sentence_whole_is_first(
+def test_the_chunk_that_holds_the_sentence_whole_is_first(
     tmp_path: Path, kind: str, stream: bool, embedded: bool
 ) -> None:
     for number, text in enumerate(seams(NEEDLES[kind], stream)):
@@ -78,9 +78,9 @@ def test_whole_sentences_at_a_seam_are_no_cut(tmp_path: Path, memory: AgentMemor
     corpus = corpus_of(tmp_path, memory, FILLER * 4)
     record = next(iter(corpus.shelf.all().values()))
     document = corpus.shelf.readable(record)
-    for number, window in enumerate(record.windows):
-        start, stop = document.characters(window.start, window.stop)
-        lead, tail = cut_at(record, document, number)
+    for number, chunk in enumerate(record.chunks):
+        start, stop = document.characters(chunk.start, chunk.stop)
+        lead, tail = cut_sentences(record, document, number)
         inner = document.text[start + lead : stop - tail].strip()
         assert inner[0].isupper(), inner[:40]
         assert inner[-1] in ".;", inner[-40:]
@@ -92,7 +92,7 @@ SHORT = [(count, stream) for count in (38, 46, 54, 66, 74, 86, 98) for stream in
 
 
 def test_seams_that_once_put_the_cut_one_first(tmp_path: Path) -> None:
-    """Some of these were answered by a window that ends with "the yard behind"."""
+    """Some of these were answered by a chunk that ends with "the yard behind"."""
     cut = 0
     for number, (count, stream) in enumerate(SHORT):
         filler = (re.sub(r"[.;,]", "", FILLER).lower() if stream else FILLER) * 6
@@ -101,7 +101,7 @@ def test_seams_that_once_put_the_cut_one_first(tmp_path: Path) -> None:
         place.mkdir()
         with AgentMemory(place / "store", FakeEngine(window=2048)) as memory:
             text = f"{' '.join(words[:count])} {CODE} {' '.join(words[:80])}"
-            corpus = corpus_of(place, memory, text, overlap=64, window=256)
+            corpus = corpus_of(place, memory, text, overlap=64, chunk_tokens=256)
             every = corpus.find("caretaker fence lamps winter summer tea dog crows gate", k=20)
             if any("gate" in hit.text and "48213" not in hit.text for hit in every):
                 cut += 1
@@ -111,16 +111,16 @@ def test_seams_that_once_put_the_cut_one_first(tmp_path: Path) -> None:
     assert cut >= 3
 
 
-def test_what_tells_two_windows_apart(tmp_path: Path, memory: AgentMemory) -> None:
-    corpus = corpus_of(tmp_path, memory, f"{FILLER * 2}{CODE} {FILLER * 2}", overlap=64, window=256)
+def test_what_tells_two_chunks_apart(tmp_path: Path, memory: AgentMemory) -> None:
+    corpus = corpus_of(tmp_path, memory, f"{FILLER * 2}{CODE} {FILLER * 2}", overlap=64, chunk_tokens=256)
     record = next(iter(corpus.shelf.all().values()))
     document = corpus.shelf.readable(record)
-    last = len(record.windows) - 1
+    last = len(record.chunks) - 1
     for number in range(last):
         assert better_of(["nowhere"], record, document, number) is None
         assert better_of([], record, document, number) is None
-    flat = Corpus(memory, "flat", window=256, overlap=0, keep="lazy")
+    flat = Corpus(memory, "flat", chunk_tokens=256, overlap=0, keep="lazy")
     flat.add([tmp_path / "docs"])
     record = next(iter(flat.shelf.all().values()))
     document = flat.shelf.readable(record)
-    assert all(better_of(["gate", "code"], record, document, n) is None for n in range(len(record.windows) - 1))
+    assert all(better_of(["gate", "code"], record, document, n) is None for n in range(len(record.chunks) - 1))

@@ -1,11 +1,11 @@
-"""Puts lines at the end of a ledger's file, durably, one process at a time, and never after something that is wrong.
+"""The files of a ledger: durable appends, one process at a time and never to a corrupt ledger; and payload files.
 
 Write order, and what a crash after each step leaves:
 1. the folder and ``head.json`` of a new ledger: a ledger of no entries;
 2. an unfinished line that an earlier crash left goes to ``torn/``, is synced, and then cut off: nothing is lost;
 3. the new lines, synced: before that, at most an unfinished line beyond what ``head.json`` covers;
-4. ``head.json``: before that, whole entries beyond it, which is sound.
-An unfinished line that ``head.json`` covers is therefore no crash, and nothing is appended then.
+4. ``head.json``: before that, whole entries beyond it, which is valid.
+An unfinished line that ``head.json`` covers is therefore not a crash's, and nothing is appended then.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Literal
 
+import orjson
 from filelock import FileLock, Timeout
 
 from agentkv.errors import LedgerDamaged, StoreReadError
@@ -27,6 +29,8 @@ from agentkv.evidence.records import (
     Anchor,
     Entry,
     EntryType,
+    Inline,
+    Kept,
     LedgerBody,
     SignedAnchor,
     TornBody,
@@ -34,7 +38,7 @@ from agentkv.evidence.records import (
     sealed_entry,
 )
 from agentkv.io import fsio
-from agentkv.io.hashing import sha256
+from agentkv.io.hashing import canonical_json, sha256
 from agentkv.records import Record
 from agentkv.store.format import Malformed, decode_record, encode_record
 
@@ -45,7 +49,7 @@ _POLL_S = 0.005
 _BLOCK = 64 << 10
 
 Draft = tuple[str | None, EntryType, Record]
-"""Run id, type and body of an entry to be."""
+"""Run id, type and body of an entry to append."""
 
 
 def now() -> str:
@@ -54,7 +58,7 @@ def now() -> str:
 
 
 def append(folder: Path, draw: Callable[[], list[Draft]]) -> list[Entry]:
-    """Append what ``draw`` gives once the ledger is this process's; all of it is durable on return.
+    """Append what ``draw`` gives, called under the ledger's lock; all of it is durable on return.
 
     Raises LedgerDamaged, StoreFull, StoreReadError, with the ledger as it was.
     """
@@ -95,7 +99,7 @@ def read_head(folder: Path) -> Anchor | None:
 
 
 def write_head(folder: Path, anchor: Anchor) -> None:
-    """Put the ledger's own anchor there; an older one is as good after a power failure, so its name is not synced."""
+    """Write the ledger's own anchor; an older one does after a power failure, so the directory is not synced."""
     data = encode_record(ANCHOR_MAGIC, SignedAnchor(anchor=anchor))
     fsio.write_durably(folder / HEAD, [data], sync_parent=anchor.count == 0)
 
@@ -151,7 +155,7 @@ def _last_line(file: BinaryIO) -> tuple[int, bytes, bytes]:
 
 
 def _last_entry(file: BinaryIO, folder: Path, anchor: Anchor) -> Entry | None:
-    """The entry to append after; LedgerDamaged if it is not one, or if entries are missing behind it."""
+    """The entry to append after; LedgerDamaged if it is not valid, or if entries are missing after it."""
     _, line, torn = _last_line(file)
     try:
         last = parse_line(line) if line else None
@@ -199,3 +203,65 @@ def _write(file: BinaryIO, last: Entry | None, drafts: list[Draft]) -> list[Entr
             os.fsync(file.fileno())
         raise
     return entries
+
+
+# --- payloads -------------------------------------------------------------------------------------
+# `inline`: the value is in the ledger's line. `files`: in `payloads/ab/ab12….json`, named by the SHA-256 of its bytes,
+# so that the ledger can be published without the folder. Each file has a random salt, so that a short answer cannot be
+# guessed from its digest. `digests`: not kept at all; the digest is of the value's canonical JSON without salt, by
+# which whoever has the text can show that it is the one, and short ones can be guessed. A missing file is reported as
+# absent, one with other bytes as corrupt.
+
+Payloads = Literal["inline", "files", "digests"]
+MODES: tuple[Payloads, ...] = ("inline", "files", "digests")
+PAYLOADS = "payloads"
+PAYLOAD_LIMIT = 256 << 20
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A value that is not here, but its ``sha256`` is. ``kept``: whether it was written to a file."""
+
+    sha256: str
+    kept: bool
+
+
+class PayloadFiles:
+    """The payloads of the ledger in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._base = folder
+        self.root = folder / PAYLOADS
+
+    def put(self, value: Any, mode: Payloads) -> Inline | Kept:
+        """What the ledger's line holds: the value or its digest. Raises StoreFull, StoreReadError."""
+        if mode == "inline" or value is None:
+            return Inline(value=value)
+        if mode == "digests":
+            data = canonical_json(value)
+            return Kept(sha256=sha256(data), bytes=len(data), kept=False)
+        data = canonical_json({"salt": secrets.token_hex(16), "value": value})
+        digest = sha256(data)
+        path = self.path(digest)
+        fsio.refuse_links(self._base, path)
+        fsio.write_durably(path, [data])
+        return Kept(sha256=digest, bytes=len(data), kept=True)
+
+    def get(self, reference: Inline | Kept) -> Any:
+        """The value, or :class:`Absent`. Raises Malformed for a file with other bytes, StoreReadError."""
+        if isinstance(reference, Inline):
+            return reference.value
+        if not reference.kept:
+            return Absent(reference.sha256, kept=False)
+        path = self.path(reference.sha256)
+        fsio.refuse_links(self._base, path)
+        data = fsio.read_regular(path, PAYLOAD_LIMIT)
+        if data is None:
+            return Absent(reference.sha256, kept=True)
+        if sha256(data) != reference.sha256:
+            raise Malformed("its bytes are not those of its name")
+        return orjson.loads(data)["value"]
+
+    def path(self, digest: str) -> Path:
+        """The path of the payload with that digest."""
+        return self.root / digest[:2] / f"{digest}.json"

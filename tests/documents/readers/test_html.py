@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from agentkv import AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.readable import Readable, readable
+from agentkv.documents.readers import readable
+from agentkv.documents.readers.document import Readable
 from agentkv.documents.split import Splitter, block_text
-
-from .conftest import PAGE
+from tests.documents.conftest import PAGE
 
 
 def read(text: str) -> Readable:
@@ -176,9 +176,9 @@ PIECES = ("<li>", "a", "&NotEqualTilde;", " &nbsp;", "<h2>T", "<td>", "<tr>", "<
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=150), st.integers(64, 128), st.integers(0, 16))
-def test_a_piece_begins_with_the_first_character_of_its_byte(parts: list[str], window: int, overlap: int) -> None:
+def test_a_piece_begins_with_the_first_character_of_its_byte(parts: list[str], chunk_tokens: int, overlap: int) -> None:
     html = "".join(parts)
-    document, splitter, engine = read(html), Splitter(FakeEngine(), window, overlap), FakeEngine()
+    document, splitter, engine = read(html), Splitter(FakeEngine(), chunk_tokens, overlap), FakeEngine()
     done = 0
     for piece in splitter.split("x.html", document):
         start, stop = document.byte_range(piece.start, piece.stop)
@@ -186,19 +186,19 @@ def test_a_piece_begins_with_the_first_character_of_its_byte(parts: list[str], w
         assert piece.start <= done < piece.stop
         done = piece.stop
         whole = block_text(piece.header, document.text[piece.start : piece.stop], piece.columns)
-        assert len(engine.tokenize(whole, special=False)) == piece.n_tokens <= window
+        assert len(engine.tokenize(whole, special=False)) == piece.n_tokens <= chunk_tokens
     assert done == len(document.text)
 
 
-@pytest.mark.parametrize(("window", "overlap"), [(128, 32), (160, 24), (96, 24)])
-def test_every_window_of_html_can_be_asked(tmp_path: Path, window: int, overlap: int) -> None:
+@pytest.mark.parametrize(("chunk_tokens", "overlap"), [(128, 32), (160, 24), (96, 24)])
+def test_every_chunk_of_html_can_be_asked(tmp_path: Path, chunk_tokens: int, overlap: int) -> None:
     part = "<dt>--option{}&#8288;&hellip;<dd>What&nbsp;it does&mdash;<li>item<h3>H{}</h3>"
     terms = "".join(part.format(n, n) for n in range(90))
     (tmp_path / "manual.html").write_text(f"<dl>{terms}</dl><table><tr><th>A<th>B{'<tr><td>1<td>x&amp;y' * 90}</table>")
     with AgentMemory(tmp_path / "store", FakeEngine(window=2048)) as memory:
-        corpus = Corpus(memory, window=window, overlap=overlap, keep="lazy")
+        corpus = Corpus(memory, chunk_tokens=chunk_tokens, overlap=overlap, keep="lazy")
         corpus.add([tmp_path / "manual.html"])
         (record,) = corpus.shelf.all().values()
-        assert len(record.windows) > 40
-        for number in record.windows:
-            corpus.reader.window_prompt(record, number)
+        assert len(record.chunks) > 40
+        for number in record.chunks:
+            corpus.chunks.chunk_prompt(record, number)

@@ -1,19 +1,130 @@
-"""Encodings: what a file says, what it looks like, and that a quote stands at its bytes whatever they are."""
+"""Bytes to text: each character with its byte, and in which encoding a file is."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentkv import AgentKVWarning, AgentMemory, FakeEngine
 from agentkv.documents import Corpus
-from agentkv.documents.charset import charset_of
 from agentkv.documents.quote import normalised
-from agentkv.documents.source import Kind, checked_encoding, decode
+from agentkv.documents.readers import kind_of
+from agentkv.documents.readers.decoding import charset_of, checked_encoding, decode, read_source
+from agentkv.documents.records import Kind
 from agentkv.errors import InvalidDocument, UsageError
 
 FILE = Path("x.txt")
+
+
+def pieces(data: bytes, kind: Kind = "text") -> list[bytes]:
+    source = decode(FILE, data, kind)
+    return [data[a:b] for a, b in zip(source.starts[:-1].tolist(), source.starts[1:].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "cut"),
+    [
+        (b"", "", []),
+        ("aä€🙂".encode(), "aä€🙂", [b"a", "ä".encode(), "€".encode(), "🙂".encode()]),
+        (b"\xef\xbb\xbfab", "ab", [b"\xef\xbb\xbfa", b"b"]),
+        (b"a\xe4b", "aäb", [b"a", b"\xe4", b"b"]),
+        (b"\x80\x81", "€\x81", [b"\x80", b"\x81"]),
+        ("ä".encode() + b"\xff", "äÿ", ["ä".encode(), b"\xff"]),
+        (b"a\0b", "a\0b", [b"a", b"\0", b"b"]),
+        (b"\xff\xfea\0=\xd8B\xde", "a🙂", [b"\xff\xfea\0", b"=\xd8B\xde"]),
+    ],
+)
+def test_characters_and_their_bytes(data: bytes, text: str, cut: list[bytes]) -> None:
+    assert decode(FILE, data, "text").text == text
+    assert pieces(data) == cut
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_without_nul_are_read_and_none_is_lost(data: bytes) -> None:
+    data = data.replace(b"\0", b"")
+    if data[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        assert b"".join(pieces(data)) == data or data == b"\xef\xbb\xbf"
+
+
+@given(st.text(max_size=200))
+def test_valid_text_comes_back_and_no_replacement_appears(text: str) -> None:
+    data = text.encode()
+    if not data.startswith(b"\xef\xbb\xbf"):
+        assert decode(FILE, data, "text").text == text
+
+
+@pytest.mark.parametrize("encoding", ["shift_jis", "gb18030", "euc_kr", "iso2022_jp", "windows-1251"])
+def test_a_charset_that_html_declares(encoding: str) -> None:
+    word = {"euc_kr": "한국어", "windows-1251": "Привет"}.get(encoding, "日本")
+    data = f'<meta charset="{encoding}"><p>{word}</p>'.encode(encoding)
+    source = decode(FILE, data, "html")
+    assert word in source.text
+    at = source.text.index(word)
+    assert word == data[source.starts[at] : source.starts[at + len(word)]].decode(encoding)
+
+
+@pytest.mark.parametrize("declared", ["nonsense", "utf-8", "rot13", "base64", "utf-16"])
+def test_a_charset_that_is_not_what_the_bytes_are(declared: str) -> None:
+    source = decode(FILE, f'<meta charset="{declared}"><p>ä</p>'.encode(), "html")
+    assert "<p>ä</p>" in source.text
+
+
+def test_declared_latin_1_is_read_as_browsers_do() -> None:
+    assert "€" in decode(FILE, b'<meta charset="iso-8859-1"><p>\x80</p>', "html").text
+
+
+@pytest.mark.parametrize("data", [b"\x89PNG\0\xff\xfe", b"\xff\xfea"])
+def test_what_is_no_text_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidDocument):
+        decode(FILE, data, "text")
+
+
+def test_gzip_is_unpacked_and_damage_is_told(tmp_path: Path) -> None:
+    whole = gzip.compress(b"hello")
+    (tmp_path / "a.txt.gz").write_bytes(whole)
+    (tmp_path / "b.txt.gz").write_bytes(whole[:-6])
+    assert read_source(tmp_path / "a.txt.gz") == b"hello"
+    with pytest.raises(InvalidDocument, match="unpacked"):
+        read_source(tmp_path / "b.txt.gz")
+    with pytest.raises(InvalidDocument, match="no such file"):
+        read_source(tmp_path / "c")
+    with pytest.raises(InvalidDocument):
+        read_source(tmp_path)
+
+
+def test_a_bomb_is_refused_before_it_fills_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentkv.documents.readers.decoding.MAX_SOURCE_BYTES", 1000)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(100_000)))
+    with pytest.raises(InvalidDocument, match="more than 1,000 bytes"):
+        read_source(tmp_path / "a.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("a.MD", "markdown"), ("a.rst.gz", "rst"), ("README", "text"), ("README.Debian.gz", "text")),
+        *(("x.py", "code"), ("a.html", "html"), ("x.png", None), ("Makefile", None)),
+        ("man1/git-add.1.gz", "text"),
+        ("share/man/ja/man3/a-1.2.3pm", "text"),
+        ("doc/agent.8", "text"),
+        ("lib/libz.so.1", None),
+        ("a.log.1", None),
+        ("a.7z", None),
+        ("compose.yml", "code"),
+        ("film.srt", "text"),
+    ],
+)
+def test_kinds(name: str, kind: str | None) -> None:
+    assert kind_of(Path(name)) == kind
+
+
+# --- which encoding -------------------------------------------------------------------------------
+
+
 CHINESE = (
     "合同自双方签字盖章之日起生效，有效期三年。任何一方违约，应当承担违约责任，并赔偿对方因此遭受的损失。"
     "逾期违约金为合同总额的百分之十。"
@@ -158,7 +269,7 @@ def test_a_quote_stands_at_its_bytes_in_the_file_s_own_encoding(tmp_path: Path, 
     file = tmp_path / "terms.txt"
     file.write_bytes(text.encode(encoding))
     with AgentMemory(tmp_path / "store", FakeEngine(window=8192)) as memory:
-        corpus = Corpus(memory, window=512, overlap=0)
+        corpus = Corpus(memory, chunk_tokens=512, overlap=0)
         if encoding in {"gbk", "shift_jis", "koi8_r", "cp1252"}:
             with pytest.warns(AgentKVWarning, match="the encoding of a file is a guess: terms.txt"):
                 corpus.add([file])
@@ -172,7 +283,7 @@ def test_a_quote_stands_at_its_bytes_in_the_file_s_own_encoding(tmp_path: Path, 
             said = file.read_bytes()[evidence.start : evidence.stop].decode(evidence.encoding)
             assert normalised(said).lstrip("\ufeff") == evidence.quote
         (record,) = corpus.shelf.all().values()
-        whole = b"".join(file.read_bytes()[w.start : w.stop] for w in record.windows)
+        whole = b"".join(file.read_bytes()[w.start : w.stop] for w in record.chunks)
         assert whole == file.read_bytes()
 
 
@@ -180,7 +291,7 @@ def test_an_encoding_that_is_given_is_kept_with_the_file(tmp_path: Path) -> None
     file = tmp_path / "a.txt"
     file.write_bytes("Grüße".encode("cp1250"))
     with AgentMemory(tmp_path / "store", FakeEngine(window=2048)) as memory:
-        corpus = Corpus(memory, window=160, overlap=0)
+        corpus = Corpus(memory, chunk_tokens=160, overlap=0)
         corpus.add([file], encoding="koi8-r")
         (record,) = corpus.shelf.all().values()
         assert (record.encoding, record.encoding_by) == ("koi8-r", "given")

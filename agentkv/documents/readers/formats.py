@@ -1,6 +1,6 @@
-"""Formats whose bytes are not their text: known by their first bytes, or by the name's ending, and refused by name.
+"""Formats that are not read: recognised by their first bytes or suffix, each with a command that makes text of it.
 
-Each with what makes text of it. Knows marks, no encodings; a file that nothing here knows is taken for text.
+A file that is not recognised here is taken for text.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ _ENDINGS: dict[str, tuple[str, str]] = {
     ".mht": ("a page saved as MIME", "save it as HTML"),
     ".mhtml": ("a page saved as MIME", "save it as HTML"),
     ".fb2": ("a FictionBook", _PANDOC),
-    ".svg": ("an SVG drawing", "describe it in words"),
+    ".svg": ("an SVG drawing", "describe it in a text file"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), ("a pickle of Python", "the program that wrote it")),
     **dict.fromkeys((".fods", ".fodt", ".fodp"), ("a flat OpenDocument file", _OFFICE.replace("{to}", "html"))),
 }
-"""What has no mark of its own, or is written as text that is not the document's."""
+"""Formats without a mark of their own, or written as text that is not the document's."""
 
 _OFFICE_KINDS: tuple[tuple[str, str, str], ...] = (
     ("word/", "a Word document (.docx)", _PANDOC),
@@ -103,7 +103,7 @@ _CONTROL_SHARE = 0.03
 
 
 def refusal(path: Path, data: bytes) -> str | None:
-    """Why a file cannot be added, by what it is, and what makes text of it; None for what is taken for text."""
+    """Why a file cannot be added, and what makes text of it; None for what is taken for text."""
     what, remedy = _format(path, data) or ("", "")
     if not what:
         return None
@@ -112,7 +112,7 @@ def refusal(path: Path, data: bytes) -> str | None:
 
 
 def what_it_is(path: Path) -> str | None:
-    """The name of a file's format if it is one that is refused, judged by its beginning; None for others."""
+    """The name of a file's format if it is not read, judged by its beginning; None for others."""
     try:
         with path.open("rb") as plain:
             data = plain.read(_LOOKED_AT)
@@ -126,7 +126,7 @@ def what_it_is(path: Path) -> str | None:
 
 
 def _filled(path: Path, remedy: str) -> str:
-    """The remedy with the file's name in it, as a shell takes it; what is made never has the name of the file."""
+    """The remedy with the file's name, quoted for a shell; its output never has the name of the file."""
     is_packed = path.suffix.lower() == ".gz"
     file = path.with_suffix("") if is_packed else path
     stem = file.with_suffix("")
@@ -157,7 +157,7 @@ def _format(path: Path, data: bytes) -> tuple[str, str] | None:
 
 
 def _media(head: bytes) -> tuple[str, str] | None:
-    """What has its mark further on."""
+    """Formats with a mark further on."""
     if head.startswith(b"RIFF") and head[8:12] in (b"WAVE", b"AVI ", b"WEBP"):
         return ("a WebP image", _OCR) if head[8:12] == b"WEBP" else ("a sound file or a film", _SPEECH)
     if head[:2] == b"\0\0" and head[4:8] == b"ftyp":
@@ -173,7 +173,7 @@ def _media(head: bytes) -> tuple[str, str] | None:
 
 
 def _written(head: bytes, data: bytes) -> tuple[str, str] | None:
-    """What is written in characters that are not the document's."""
+    """Formats written in characters that are not the document's."""
     if _PICKLE.match(head):
         return _ENDINGS[".pkl"]
     if _MBOX.match(head):
@@ -187,7 +187,7 @@ def _written(head: bytes, data: bytes) -> tuple[str, str] | None:
 
 
 def _unknown(head: bytes) -> tuple[str, str] | None:
-    """Neither UTF-8 nor without control characters: no encoding of text. With NUL bytes the decoder says so itself."""
+    """Invalid UTF-8 with control characters is not text in any encoding; NUL bytes are left to the decoder."""
     if b"\0" in head or len(_CONTROLS.findall(head)) <= _CONTROL_SHARE * len(head):
         return None
     try:

@@ -1,8 +1,7 @@
-"""Cells of HTML tables: how many bars stand before each, so that an empty one keeps its place, and the header's rows.
+"""Cells of HTML tables: how many bars go before each, so that an empty one keeps its place, and which rows are headers.
 
-A table whose cells hold headings, other tables or ``<pre>`` lays out a page and is none. A row's header is one of
-``<thead>``, or of ``<th>`` alone, at the table's beginning; of plain cells a first row that is bold, or stands over
-numbers. Knows characters' numbers, no tags' places.
+A table whose cells hold headings, other tables or ``<pre>`` is page layout. Header rows are those of ``<thead>``, or of
+``<th>`` alone, at the table's beginning; of plain cells a first row that is bold, or is above numbers.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentkv.documents.tables import Table, has_number_below_a_name
+from agentkv.documents.readers.tables import Table, has_number_below_a_name
 
 _MOST_EMPTY, _MOST_ROWS, _MOST_NESTED = 64, 10_000, 50
-"""``_MOST_EMPTY``: places of a row that are taken by cells from above or beside, so that a row stays a row."""
+"""``_MOST_EMPTY``: most places of a row that spanning cells take."""
 BAR = " | "
 
 
@@ -69,13 +68,13 @@ class Cells:
 
     @property
     def is_in_row(self) -> bool:
-        """Whether what comes now is text of a cell whose row is one line."""
+        """Whether the current text is in a cell whose row is one line."""
         return self._in_cell and self._cell is not None and self._row is not None and not self._row.is_layout
 
     # --- breaks ---
 
     def puts_off(self, level: int, position: int, at: int) -> bool:
-        """Whether a break waits for more text of its cell; one before any text of the cell is none."""
+        """Whether a break is put off until more text of its cell comes; one before any text is dropped."""
         if not self.is_in_row:
             return False
         if self._cell is not None and at > self._cell[1]:
@@ -83,12 +82,12 @@ class Cells:
         return True
 
     def take_break(self) -> tuple[int, int] | None:
-        """The break that waited, its level and its place in the source, which is now to be written."""
+        """The break that was put off, if any: its level and its place in the source."""
         put_off, self._put_off = self._put_off, None
         return put_off
 
     def is_layout(self) -> None:
-        """What comes now makes the row around it a part of a page's layout."""
+        """What comes now makes the row around it page layout."""
         if self._tables and self._in_cell:
             self._tables[-1].is_layout = True
             if self._row is not None:
@@ -123,7 +122,7 @@ class Cells:
             self._tables[-1].row = _Row((at, len(self._pieces)))
 
     def begin_cell(self, tag: str, attributes: Mapping[str, str | None], at: int) -> tuple[int, bool]:
-        """Bars to write before a cell, and whether it begins a part of a layout instead."""
+        """How many bars to write before a cell, and whether its row is page layout instead."""
         self.end_cell()
         if not self._tables:
             return 0, False
@@ -145,7 +144,7 @@ class Cells:
         return bars, row.is_layout and row.n_cells > 1
 
     def begin_text(self, at: int) -> None:
-        """The cell's text begins with character ``at``, behind its bars."""
+        """The cell's text begins with character ``at``, after its bars."""
         if self._cell is not None:
             self._cell = (self._cell[0], at, len(self._pieces))
 

@@ -1,21 +1,16 @@
-"""Tables of a text: where their rows stand, and the names of their columns, which go with every piece of them.
-
-Knows pipes, grids and separated values by their lines; HTML's tables are found where HTML is read.
-"""
+"""Tables drawn in text with pipes, grids or rules: where they are, and the lines that name their columns."""
 
 from __future__ import annotations
 
 import bisect
-import csv
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Table:
-    """Characters ``start`` to ``stop`` of a text. ``columns``: its first lines, which name the columns."""
+    """Characters ``start`` to ``stop`` of a text. ``columns``: the lines that name the columns."""
 
     start: int
     stop: int
@@ -23,7 +18,7 @@ class Table:
 
 
 def columns_at(tables: Sequence[Table], position: int) -> str:
-    """The names of the columns for a piece that begins at ``position``; "" outside tables and at one's beginning.
+    """The column names for a slice that begins at ``position``; "" outside tables and at a table's beginning.
 
     ``tables`` are sorted and do not overlap.
 
@@ -50,20 +45,20 @@ def is_header(first: Sequence[str], second: Sequence[str] | None) -> bool:
     if not any(cell.strip() for cell in first):
         return False
     pairs = zip(first, second or [""] * len(first), strict=False)
-    return not any(_is_number(one) and not _YEAR.fullmatch(one.strip()) and _is_number(other) for one, other in pairs)
+    return not any(is_number(one) and not _YEAR.fullmatch(one.strip()) and is_number(other) for one, other in pairs)
 
 
 def has_number_below_a_name(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether a first row of plain cells is seen to be names: no number in it, all named, a number in the next row."""
-    return all(cell.strip() and not _is_number(cell) for cell in first) and any(map(_is_number, second))
+    """Whether a first row of plain cells is names: none empty, none a number, and a number in the next row."""
+    return all(cell.strip() and not is_number(cell) for cell in first) and any(map(is_number, second))
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
     return len(cell) < _LONGEST_NUMBER and _NUMBER.fullmatch(cell.strip()) is not None
 
 
 def in_a_line(columns: str) -> str:
-    """The names of columns without the rules drawn under them.
+    """The column names on one line, without the rules drawn under them.
 
     >>> in_a_line("| a | b |\\n|---|---|")
     '| a | b |'
@@ -79,7 +74,7 @@ _GRID = re.compile(r"\+(?:[-=]+\+)+")
 _GRID_HEAD = re.compile(r"\+(?:=+\+)+")
 _SIMPLE = re.compile(r"=+(?: +=+)+")
 _PRINTED = re.compile(r"-{2,}(?:\+-{2,})+")
-"""The rule under the names in what ``psql`` and its like print."""
+"""The rule under the names in what ``psql`` prints."""
 _RULE = frozenset("|-:+ \t")
 _MOST_HEADER_LINES = 12
 
@@ -98,7 +93,7 @@ def drawn(lines: Lines) -> list[Table]:
 
 
 def _end(lines: Lines, index: int) -> int:
-    """Behind the last line of what may be a table from this line on; the line itself if it cannot begin one."""
+    """The line after the last of what may be a table from this line on; ``index`` itself if none can begin there."""
     if _SIMPLE.fullmatch(lines[index][1].strip()):
         stop, rules = index, 0
         while stop < len(lines) and rules < 3:
@@ -143,70 +138,3 @@ def is_ruled(names: str, rule: str) -> bool:
     """Whether a line and the rule under it have as many cells, as a table of Markdown has to."""
     marked, lined = (len(re.findall(r"(?<!\\)\|", line.lstrip("> \t").strip().strip("|"))) for line in (names, rule))
     return marked == lined
-
-
-# --- separated values -----------------------------------------------------------------------------
-
-_SEPARATORS = ",;\t|"
-_MOST_LOOKED_AT = 50
-"""Records by which it is seen how many cells a row has: titles and comments above the table have others."""
-_LONGEST_RECORD = 64
-"""Lines of one record; a quotation mark that opens more than these is a mark like any other."""
-
-
-def separated(text: str, lines: Lines) -> tuple[list[Table], list[int]]:
-    """The table that a file of separated values is, and where each record begins."""
-    starts = _records(lines)
-    ends = [*starts[1:], len(text)]
-    head = [(at, text[starts[at] : ends[at]].rstrip("\r\n")) for at in range(min(len(starts), _MOST_LOOKED_AT))]
-    rows = [(at, row) for at, row in head if _holds_values(row)]
-    separator = max(_SEPARATORS, key=lambda mark: sum(mark in row for _, row in rows))
-    counts = Counter(len(cells(row, separator)) for _, row in rows)
-    usual = max(counts, key=lambda n: (counts[n], n), default=0)
-    table = [n for n, (_, row) in enumerate(rows) if len(cells(row, separator)) == usual]
-    if len(table) < 2:
-        return [], starts
-    names = table[0]
-    if (
-        names
-        and len(cells(rows[names - 1][1], separator)) == usual - 1 > 1
-        and any(map(_is_number, cells(rows[names][1], separator)))
-    ):
-        names -= 1  # rows have names too, and their column none, as R writes it
-    (first, header), (_, second) = rows[names], rows[names + 1]
-    if not second.strip() or not is_header(cells(header, separator), cells(second, separator)):
-        return [], starts
-    return [Table(starts[first], len(text), header)], starts
-
-
-def _holds_values(record: str) -> bool:
-    """Whether a record is of the table: not empty, no comment, not Excel's ``sep=;``."""
-    plain = record.lstrip("\ufeff")
-    return bool(plain.strip()) and not plain.startswith("# ") and not re.fullmatch(r"sep=.", plain)
-
-
-def _records(lines: Lines) -> list[int]:
-    """Where records begin: at lines that do not lie between quotation marks."""
-    starts: list[int] = []
-    index = 0
-    while index < len(lines):
-        starts.append(lines[index][0])
-        index = _next_record(lines, index)
-    return starts
-
-
-def _next_record(lines: Lines, index: int) -> int:
-    marks = 0
-    for at in range(index, min(index + _LONGEST_RECORD, len(lines))):
-        marks += lines[at][1].count('"')
-        if marks % 2 == 0:
-            return at + 1
-    return index + 1
-
-
-def cells(record: str, separator: str) -> list[str]:
-    """The cells of one record."""
-    try:
-        return next(csv.reader([record], delimiter=separator), [])
-    except csv.Error:
-        return record.split(separator)

@@ -1,8 +1,8 @@
-"""The embedding index of one corpus: a unit vector for each passage of each window, by one embedder.
+"""The embedding index of one corpus: a unit vector for each passage of each chunk, by one embedder.
 
-Kept beside the full-text index and, like it, made again at any time: vectors of a file that has changed count as none.
-A window is as near to a question as its nearest passage; every vector is compared, so the order is exact. Until
-:meth:`Meaning.fill` has made them all, only windows that words found are ordered by it.
+Kept beside the full-text index and, like it, rebuilt at any time: vectors of a changed file are ignored. A chunk's
+similarity to a question is that of its nearest passage; every vector is compared, so the order is exact. Until
+:meth:`EmbeddingIndex.fill` has made them all, only chunks found by full-text search are ordered by it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentkv.documents.index import Index, Window, digest_of, passages_of
-from agentkv.documents.indexfile import IndexFile
+from agentkv.documents.index import Chunk, Index, IndexFile, digest_of, passages_of
 from agentkv.documents.records import DocumentRecord
 from agentkv.documents.shelf import Shelf
 from agentkv.engine.base import Cancellation
@@ -33,23 +32,23 @@ CREATE TABLE vectors (file TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT N
 """
 
 OnVectors = Callable[[int, int, str], None]
-"""Called with windows done, windows to do, and the file's path."""
+"""Called with chunks done, chunks to do, and the file's path."""
 
 
 class _Known(NamedTuple):
-    windows: list[Window]
+    chunks: list[Chunk]
     rows: Vectors
-    window_of_row: NDArray[np.int64]
+    chunk_of_row: NDArray[np.int64]
 
 
-class Meaning:
+class EmbeddingIndex:
     """The embedding index by ``embedder`` of the corpus that ``index`` is of; a context manager."""
 
     def __init__(self, shelf: Shelf, index: Index, embedder: Embedder) -> None:
         self._shelf, self._index, self._embedder = shelf, index, embedder
         self._file = _file(shelf, embedder.identity[:_NAME])
 
-    def __enter__(self) -> Meaning:
+    def __enter__(self) -> EmbeddingIndex:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,14 +58,14 @@ class Meaning:
         """Close the file."""
         self._file.close()
 
-    def fill(self, on_window: OnVectors | None = None, cancellation: Cancellation | None = None) -> int:
-        """Make the vectors that are missing; how many windows had none. Goes on where an earlier call was cut short.
+    def fill(self, on_chunk: OnVectors | None = None, cancellation: Cancellation | None = None) -> int:
+        """Make the vectors that are missing; how many chunks had none. Continues an interrupted call.
 
         Raises Cancelled, StaleDocument, StoreReadError.
         """
-        return self._file.used(lambda: self._fill(on_window, cancellation))
+        return self._file.run(lambda: self._fill(on_chunk, cancellation))
 
-    def _fill(self, on_window: OnVectors | None, cancellation: Cancellation | None) -> int:
+    def _fill(self, on_chunk: OnVectors | None, cancellation: Cancellation | None) -> int:
         digests = self._index.digests()
         with self._file.transaction():
             kept = self._file.db.execute("SELECT DISTINCT file, digest FROM vectors").fetchall()
@@ -74,28 +73,28 @@ class Meaning:
                 if digests.get(key) != digest:
                     self._file.db.execute("DELETE FROM vectors WHERE file = ? AND digest = ?", (key, digest))
         there = self._there(digests)
-        missing = [window for window in self._index.windows() if window not in there]
+        missing = [chunk for chunk in self._index.chunks() if chunk not in there]
         done = 0
-        for key, group in groupby(missing, key=lambda window: window[0]):
+        for key, group in groupby(missing, key=lambda chunk: chunk[0]):
             record = self._shelf.documents.valid(key)
             for _, number in group:
                 if cancellation is not None and cancellation.requested:
                     raise Cancelled("the embedding of documents")
                 if record is not None:
-                    if on_window is not None:
-                        on_window(done, len(missing), record.path)
+                    if on_chunk is not None:
+                        on_chunk(done, len(missing), record.path)
                     self._make(key, record, number, digests[key])
                 done += 1
         return len(missing)
 
-    def order(self, question: str, k: int, among: Sequence[Window] = ()) -> list[Window]:
-        """The ``k`` windows nearest to a question, nearest first: of all where all have vectors, else of ``among``.
+    def order(self, question: str, k: int, among: Sequence[Chunk] = ()) -> list[Chunk]:
+        """The ``k`` chunks nearest to a question, nearest first: of all if all have vectors, else of ``among``.
 
-        Vectors of ``among`` that are not there are made. Raises StoreReadError.
+        Vectors that ``among`` lacks are made. Raises StoreReadError.
         """
-        return self._file.used(lambda: self._order(question, k, among))
+        return self._file.run(lambda: self._order(question, k, among))
 
-    def _order(self, question: str, k: int, among: Sequence[Window]) -> list[Window]:
+    def _order(self, question: str, k: int, among: Sequence[Chunk]) -> list[Chunk]:
         digests = self._index.digests()
         there = self._there(digests)
         for key, number in among:
@@ -104,26 +103,28 @@ class Meaning:
                 self._make(key, record, number, digests[key])
                 there.add((key, number))
         known = self._known(digests)
-        wanted = None if there.issuperset(self._index.windows()) else set(among)
-        if not known.windows or wanted == set():
+        eligible = None if there.issuperset(self._index.chunks()) else set(among)
+        if not known.chunks or eligible == set():
             return []
-        order = nearest_first(known.rows @ self._embedder.embed([question])[0], known.window_of_row)
-        ordered = (known.windows[at] for at in order)
-        return list(islice((window for window in ordered if wanted is None or window in wanted), k))
+        order = nearest_first(known.rows @ self._embedder.embed([question])[0], known.chunk_of_row)
+        ordered = (known.chunks[at] for at in order)
+        return list(islice((chunk for chunk in ordered if eligible is None or chunk in eligible), k))
 
-    def _there(self, digests: dict[str, str]) -> set[Window]:
-        """The windows that have vectors."""
+    def _there(self, digests: dict[str, str]) -> set[Chunk]:
+        """The chunks that have vectors."""
         query = "SELECT file, number, digest FROM vectors WHERE length(rows) > 0 AND length(rows) % ? = 0"
         rows = self._file.db.execute(query, (4 * self._embedder.dimensions,))
         return {(key, number) for key, number, digest in rows if digests.get(key) == digest}
 
     def _make(self, key: str, record: DocumentRecord, number: int, digest: str) -> None:
-        if number >= len(record.windows):  # cut anew a moment ago
+        if number >= len(record.chunks):  # cut again a moment ago
             return
-        window, document = record.windows[number], self._shelf.readable(record)
-        start, stop = document.characters(window.start, window.stop)
-        columns = record.columns_of(window)
-        texts = passage_texts(" > ".join((*window.trail, *([columns] if columns else []))), document.text[start:stop])
+        chunk, document = record.chunks[number], self._shelf.readable(record)
+        start, stop = document.characters(chunk.start, chunk.stop)
+        columns = record.columns_of(chunk)
+        texts = passage_texts(
+            " > ".join((*chunk.heading_path, *([columns] if columns else []))), document.text[start:stop]
+        )
         rows = np.ascontiguousarray(self._embedder.embed(texts), "<f4")
         with self._file.transaction():
             values = key, number, digest, rows.tobytes()
@@ -131,24 +132,24 @@ class Meaning:
 
     def _known(self, digests: dict[str, str]) -> _Known:
         size = self._embedder.dimensions
-        windows: list[Window] = []
+        chunks: list[Chunk] = []
         parts: list[Vectors] = []
         query = "SELECT file, number, digest, rows FROM vectors ORDER BY file, number"
         for key, number, digest, data in self._file.db.execute(query):
             rows = np.frombuffer(data, "<f4") if len(data) % (4 * size) == 0 else np.empty(0, "<f4")
             if rows.size and digests.get(key) == digest and np.isfinite(rows).all():
-                windows.append((key, number))
+                chunks.append((key, number))
                 parts.append(rows.reshape(-1, size))
         counts = [len(part) for part in parts]
         return _Known(
-            windows,
+            chunks,
             np.concatenate(parts) if parts else np.zeros((0, size), np.float32),
-            np.repeat(np.arange(len(windows)), counts),
+            np.repeat(np.arange(len(chunks)), counts),
         )
 
 
 def embedding_indexes(shelf: Shelf) -> dict[str, int]:
-    """How many windows have vectors, by embedder: the first 32 digits of its identity. Raises StoreReadError."""
+    """How many chunks have vectors, by embedder: the first 32 digits of its identity. Raises StoreReadError."""
     digests = {key: digest_of(record) for key, record in shelf.all().items()}
     prefix = _file_name(shelf, "")
     names = sorted(path.name.removeprefix(prefix) for path in shelf.index_path.parent.glob(f"{prefix}*"))
@@ -157,7 +158,7 @@ def embedding_indexes(shelf: Shelf) -> dict[str, int]:
         if len(name) == _NAME:
             file = _file(shelf, name)
             with contextlib.closing(file):
-                rows = file.used(partial(_digests_of, file))
+                rows = file.run(partial(_digests_of, file))
             found[name] = sum(digests.get(key) == digest for key, digest in rows)
     return found
 
@@ -176,16 +177,16 @@ def _file(shelf: Shelf, embedder: str) -> IndexFile:
 
 
 def passage_texts(heading: str, text: str) -> list[str]:
-    """What is embedded of a window: each passage behind the headings in force; at least one."""
+    """What is embedded of a chunk: each passage after the heading path; at least one."""
     return [f"{heading}\n{passage}" for passage in passages_of(text) or [""]]
 
 
-def nearest_first(nearness: NDArray[Any], owners: Sequence[int] | NDArray[np.int64]) -> list[int]:
-    """Owners, numbered from 0, by their nearest passage. ``nearness``: of each passage; ``owners``: whose each is.
+def nearest_first(similarity: NDArray[Any], owners: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    """Owners, numbered from 0, by their nearest passage. ``similarity`` and owner of each passage, shape (n_passages,).
 
     >>> nearest_first(np.array([0.1, 0.9, 0.5]), [0, 0, 1])
     [0, 1]
     """
     best = np.full(int(max(owners)) + 1, -np.inf)
-    np.maximum.at(best, owners, nearness)
+    np.maximum.at(best, owners, similarity)
     return [int(owner) for owner in np.argsort(-best, kind="stable")]

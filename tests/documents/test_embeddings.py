@@ -1,4 +1,4 @@
-"""The embedding index: every window by meaning, kept, brought up to date, gone on with; damage costs vectors only."""
+"""The embedding index: every chunk by meaning, kept, brought up to date, gone on with; damage costs vectors only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from agentkv import AgentMemory
 from agentkv.documents import Corpus
 from agentkv.documents.corpus import find
-from agentkv.documents.files import entries
+from agentkv.documents.records import entries
 from agentkv.engine.base import Cancellation
 from agentkv.engine.embed import Vectors
 from agentkv.errors import Cancelled
@@ -43,7 +43,7 @@ def topics(memory: AgentMemory, tmp_path: Path) -> Corpus:
     folder.mkdir()
     for word, said in SAID.items():
         (folder / f"{NAMES[word]}.md").write_text(f"# About it\n\nHere {said} in the morning.\n")
-    corpus = Corpus(memory, window=256, overlap=0, keep="lazy")
+    corpus = Corpus(memory, chunk_tokens=256, overlap=0, keep="lazy")
     corpus.add([folder])
     return corpus
 
@@ -53,7 +53,7 @@ def vectors(corpus: Corpus) -> Path:
     return path
 
 
-def test_a_window_without_any_word_of_the_question_is_found(topics: Corpus) -> None:
+def test_a_chunk_without_any_word_of_the_question_is_found(topics: Corpus) -> None:
     embedder = ByTopic()
     question = "Is there bread?"
     assert topics.find(question) == []
@@ -106,7 +106,7 @@ def test_an_interrupted_index_goes_on(topics: Corpus) -> None:
             cancellation.cancel()
 
     with pytest.raises(Cancelled):
-        topics.embed(embedder, on_window=after_one, cancellation=cancellation)
+        topics.embed(embedder, on_chunk=after_one, cancellation=cancellation)
     assert topics.embed(embedder) == 1
 
 
