@@ -145,10 +145,6 @@ class Architectures(Benchmark[Settings]):
         """The real ones."""
         return list(self.settings.models)
 
-    def recorded(self) -> dict[str, Any]:
-        """Without the lengths, which follow from ``small``."""
-        return {"models": list(self.settings.models), "small": self.settings.small}
-
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
         """``rows``: each with a verdict."""

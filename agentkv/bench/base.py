@@ -74,6 +74,16 @@ class ModelSettings:
     threads: int | None = None
 
 
+SHARED = ("model", "embedder", "threads", "flash_attention", "kv_type", "gpu_layers", "small")
+"""Fields that are options of every command that has them."""
+
+
+def options_of(settings: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a settings class that are options."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return {name: field for name, field in fields.items() if "option" in field.metadata or name in SHARED}
+
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -256,9 +266,10 @@ class Benchmark(ABC, Generic[S]):
         return [name for name in named if isinstance(name, str)]
 
     def recorded(self) -> dict[str, Any]:
-        """The settings as a ledger records them: everything but places on this machine."""
-        known = dataclasses.asdict(self.settings)  # type: ignore[call-overload]
-        return {name: value for name, value in known.items() if name not in ("folder", "texts", "engine")}
+        """The settings as a ledger records them: the options, but for places on this machine."""
+        fields = options_of(self.settings_type).items()
+        known = {name: getattr(self.settings, name) for name, field in fields if "Path" not in str(field.type)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
 
     def result(
         self, raw: Raw, *, model: str, model_sha256: str = "", inputs: Any, settings: dict[str, Any], **more: Any

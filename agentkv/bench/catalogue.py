@@ -178,10 +178,6 @@ class Catalogue(Benchmark[Settings]):
             created=[part for part in created if part["blocks"]],
         )
 
-    def recorded(self) -> dict[str, Any]:
-        """What was asked for."""
-        return {"blocks": list(self.settings.blocks), "processes": self.settings.processes}
-
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
         """``counts`` and ``growth``. A record a number of blocks, with each question's answers by process."""

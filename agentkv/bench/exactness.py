@@ -245,10 +245,6 @@ class Exactness(Benchmark[Settings]):
             sliding_window=fresh["sliding_window"],
         )
 
-    def recorded(self) -> dict[str, Any]:
-        """Without the number of samples, which follows from ``small``."""
-        return {name: value for name, value in super().recorded().items() if name != "samples"}
-
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
         """``lengths``: steps that are equal; ``samples``: by variant."""

@@ -97,10 +97,6 @@ class Portability(Benchmark[Settings]):
         inputs, settings = [manual.sha256 for manual in manuals], {"per": count, "threads": threads}
         return self.result(raw, model=model, model_sha256=digest, inputs=inputs, settings=settings)
 
-    def recorded(self) -> dict[str, Any]:
-        """What was asked for."""
-        return {name: value for name, value in super().recorded().items() if name != "skills"}
-
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
         """Both records, and ``same``: segments, probes, proofs repeated there, blocks prefilled again, the pack."""

@@ -348,11 +348,10 @@ class Restore(Benchmark[Settings]):
         return [] if self.settings.synthetic else super().models()
 
     def recorded(self) -> dict[str, Any]:
-        """What was asked for; ``model`` is None for synthetic states."""
-        asked = self.settings
-        model = None if asked.synthetic else asked.model
-        codecs, lengths = list(asked.codecs), list(asked.lengths)
-        return {"model": model, "lengths": lengths, "codecs": codecs, "threads": asked.threads}
+        """As asked for; ``model`` is None for synthetic states."""
+        known = super().recorded()
+        model = None if known.pop("synthetic") else known["model"]
+        return {**known, "model": model}
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:

@@ -277,11 +277,6 @@ class Route(Benchmark[Settings]):
             weights=router.weights.model_dump(mode="json"),
         )
 
-    def recorded(self) -> dict[str, Any]:
-        """What was asked for, but the threads."""
-        known = super().recorded() | {"sizes": list(self.settings.sizes)}
-        return {name: value for name, value in known.items() if name != "threads"}
-
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
         """``sizes``, ``learned`` (None where it was left out), ``reading``, ``order``, ``begging`` and ``cost``."""

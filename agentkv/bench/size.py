@@ -269,12 +269,6 @@ class Size(Benchmark[Settings]):
         settings = {**options, "plan": asked.plan}
         return self.result(raw, model=name, model_sha256=digest, inputs=texts, settings=settings)
 
-    def recorded(self) -> dict[str, Any]:
-        """What was asked for."""
-        asked = self.settings
-        own = {"skills": asked.skills, "turns": asked.turns, "lengths": list(asked.lengths)}
-        return {"model": asked.model, "threads": asked.threads, **own}
-
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
         """``shared_prefix``, ``thread``, ``codecs``, ``sliding_window`` and ``aims``.

@@ -40,7 +40,7 @@ _SHARED: dict[str, Any] = {
     "gpu_layers": options.GpuLayers,
     "small": Small,
 }
-"""Fields of a benchmark's settings that are options of all commands."""
+"""The options of :data:`agentkv.bench.base.SHARED`."""
 
 
 # --- a command from a class -------------------------------------------------------------------------
@@ -68,11 +68,12 @@ def command(kind: type[Benchmark[Any]]) -> Callable[..., Result]:
 
 def _fields(kind: type[Benchmark[Any]]) -> dict[str, dataclasses.Field[Any]]:
     """The fields of its settings that are options; with their types as objects, not as text."""
-    hints = typing.get_type_hints(kind.settings_type)
-    fields = {field.name: field for field in dataclasses.fields(kind.settings_type)}
+    from agentkv.bench.base import options_of
+
+    hints, fields = typing.get_type_hints(kind.settings_type), options_of(kind.settings_type)
     for field in fields.values():
         field.type = hints[field.name]
-    return {name: field for name, field in fields.items() if _option(field) or name in _SHARED}
+    return fields
 
 
 def _option(field: dataclasses.Field[Any]) -> Option | None:

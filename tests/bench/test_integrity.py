@@ -39,7 +39,7 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_step_of_a_deposit_may_fail_or_be_the_last(tmp_path: Path) -> None:
-    rows = faults.run(tmp_path, DEPOSIT, every=6)
+    rows = faults.figures(faults.cases(tmp_path, DEPOSIT, every=6))
     faults.check(rows)
     assert {row.mode for row in rows} == {
         "EIO", "ENOSPC", "EIO for ever", "Ctrl-C before", "Ctrl-C after", "SIGKILL before", "SIGKILL after",
@@ -58,7 +58,7 @@ def test_every_step_of_a_deposit_may_fail_or_be_the_last(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["pin", "settings", "deposit that evicts", "remove and collect"])
 def test_every_step_of_other_operations_may_fail_or_be_the_last(tmp_path: Path, name: str) -> None:
-    rows = faults.run(tmp_path, [one for one in faults.OPERATIONS if one.name == name], every=9)
+    rows = faults.figures(faults.cases(tmp_path, [one for one in faults.OPERATIONS if one.name == name], every=9))
     faults.check(rows)
     assert sum(row.cases for row in rows) >= len(rows)
 
@@ -66,7 +66,7 @@ def test_every_step_of_other_operations_may_fail_or_be_the_last(tmp_path: Path, 
 def test_it_shows_a_deposit_that_cleans_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc.Intent, "roll_back", lambda self: None)
     monkeypatch.setattr(gc, "recover", lambda files: None)
-    rows = faults.run(tmp_path, DEPOSIT, every=8)
+    rows = faults.figures(faults.cases(tmp_path, DEPOSIT, every=8))
     assert sum(row.leftovers for row in rows) > 0
     assert sum(row.leftovers_at_once for row in rows) > 0
     with pytest.raises(GuaranteeViolated, match="deposit"):
@@ -81,7 +81,7 @@ def test_it_shows_a_manifest_that_comes_before_its_segments(tmp_path: Path, monk
         return real(self, manifest, data, source, replace)
 
     monkeypatch.setattr(deposit.Deposit, "_commit", commit)
-    rows = faults.run(tmp_path, DEPOSIT, every=8)
+    rows = faults.figures(faults.cases(tmp_path, DEPOSIT, every=8))
     assert sum(row.half for row in rows) > 0
     with pytest.raises(GuaranteeViolated):
         faults.check(rows)
@@ -102,7 +102,7 @@ def test_a_failed_write_with_no_space_leaves_half_of_it(tmp_path: Path) -> None:
 
 
 def test_no_state_after_a_power_failure_lacks_anything(tmp_path: Path) -> None:
-    rows = power.run(tmp_path, DEPOSIT, sample=30)
+    rows = power.figures(power.cases(tmp_path, DEPOSIT, sample=30))
     power.check(rows)
     assert rows[0].states == 30
     assert rows[0].possible > 200
@@ -112,7 +112,7 @@ def test_no_state_after_a_power_failure_lacks_anything(tmp_path: Path) -> None:
 @pytest.mark.parametrize("found", ["half", "not_durable"])
 def test_it_shows_what_is_not_synced(tmp_path: Path, found: str) -> None:
     without: tuple[Call, ...] = ("fsync",)
-    rows = power.run(tmp_path, DEPOSIT, sample=40, without=without)
+    rows = power.figures(power.cases(tmp_path, DEPOSIT, sample=40, without=without))
     assert getattr(rows[0], found) > 0
     with pytest.raises(GuaranteeViolated):
         power.check(rows)
@@ -178,7 +178,7 @@ def test_a_result_with_a_fault_does_not_pass(change: Callable[[dict[str, Any]], 
 
 
 def test_damage_of_every_kind_is_refused(tmp_path: Path) -> None:
-    result = corruption.run(tmp_path, PLAN)
+    result = corruption.figures(corruption.cases(tmp_path, PLAN))
     corruption.check(result)
     assert set(result.files) == {*RECORDS, "segment", "manifest", "model"}
     for row in result.damages.values():

@@ -4,13 +4,11 @@
 measures on a machine and a model of his own is ``agentkv bench``. Nothing in the package imports this.
 
 agent/ documents/ flywheel/ peers/   the benchmarks, by what they are about; their tests lie beside them
-arrangements.py                      a state's bytes in other orders than a store's
-answers.py                           the labelled questions of `skills/`
+arrangements.py answers.py           a state's bytes in other orders than a store's; the labelled questions of `skills/`
 languages.py adding.py unrelated.py  search in 20 languages, documents of 1 to 64 MB, questions that no manual answers:
                                      each run by itself, ``python -m tests.benchmarks.languages``
-commands/                            one command a benchmark, and what shows, draws and writes results
-scorers/ tables/                     figures from raw records; tables of results from figures
-adding.py                            whether adding a file is linear: `python -m tests.benchmarks.adding`
+declared.py                          the benchmarks that are a class in one file, as those of the package
+commands/ scorers/ tables/           of the others: a command each, figures from raw records, tables of results
 every.py recording.py energy.py      one after another; runs on record; joules
 """
 

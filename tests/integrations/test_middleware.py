@@ -472,5 +472,5 @@ def test_what_makes_no_sense_is_refused(memory: AgentMemory, given: dict[str, An
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, memory: AgentMemory) -> None:
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="is not a directory"):
         SkillMemoryMiddleware(memory=memory, skills=[tmp_path / "nothing"])

@@ -159,13 +159,8 @@ def figures(record: dict[str, Any]) -> Damages:
     return Damages(files=dict(Counter(kinds)), damages=damages)
 
 
-def run(folder: Path, plan: Plan, seed: int = 1) -> Damages:
-    """Every damage of the plan; one row a kind of damage."""
-    return figures(cases(folder, plan, seed))
-
-
 def cases(folder: Path, plan: Plan, seed: int = 1) -> dict[str, Any]:
-    """The same as raw records: of each case the file, what was done to it, the refusal, and what was wrong."""
+    """Every damage of the plan, as a raw record: of each case the file, the damage, the refusal, and what was wrong."""
     bench = _Bench(folder)
     rng = random.Random(seed)
     damages: dict[str, Iterator[tuple[str, str, dict[str, bytes]]]] = {

@@ -172,13 +172,8 @@ def figures(record: list[dict[str, Any]]) -> list[FaultRow]:
     return rows
 
 
-def run(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[FaultRow]:
-    """All cases, or each ``every``-th step."""
-    return figures(cases(folder, operations, every=every))
-
-
 def cases(folder: Path, operations: Sequence[Operation] = OPERATIONS, *, every: int = 1) -> list[dict[str, Any]]:
-    """The same as raw records, one an operation: of each case the mode, the step, how it ended, and what was wrong."""
+    """All cases, or each ``every``-th step: a raw record an operation, of each case the mode, step, end, and wrong."""
     raw = []
     with without_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", AgentKVWarning)  # of what cannot be removed for the budget

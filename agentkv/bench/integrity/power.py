@@ -160,20 +160,6 @@ def figures(record: list[dict[str, Any]]) -> list[PowerRow]:
     ]
 
 
-def run(
-    folder: Path,
-    operations: Sequence[Operation] = OPERATIONS,
-    *,
-    sample: int | None = None,
-    without: Collection[Call] = (),
-) -> list[PowerRow]:
-    """Every state of every operation, or ``sample`` of each operation's, drawn at random.
-
-    ``without``: steps left out of the journal, as if the store did not take them: to see that the model would notice.
-    """
-    return figures(cases(folder, operations, sample=sample, without=without))
-
-
 def cases(
     folder: Path,
     operations: Sequence[Operation] = OPERATIONS,
@@ -181,7 +167,11 @@ def cases(
     sample: int | None = None,
     without: Collection[Call] = (),
 ) -> list[dict[str, Any]]:
-    """The same as raw records, one an operation: of each state the step, the unsynced bytes, and what was found."""
+    """Every state of every operation, or ``sample`` of each operation's, drawn at random: a raw record an operation.
+
+    Of each state the step, the unsynced bytes, and what was found. ``without``: steps left out of the journal, as if
+    the store did not take them: to see that the model would notice.
+    """
     raw = []
     with without_syncs():
         for number, operation in enumerate(operations):

@@ -1,0 +1,122 @@
+"""One declared benchmark: its command's options, its figures, one list of columns for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agentkv.bench import BENCHMARKS
+from agentkv.bench.base import Benchmark, Column, Row, Table, load, option, records, rows_of, small_option
+from agentkv.bench.measured import Raw, rescore
+from agentkv.bench.results import read
+from agentkv.cli.bench import command
+from agentkv.cli.command import App
+from agentkv.errors import GuaranteeViolated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    sizes: tuple[int, ...] = option((3, 4), "Sizes.", metavar="N,N,…", small=(2,))
+    words: tuple[str, ...] = option((), "Words.", name="word")
+    times: int = option(2, "Factor.", least=1, small=1)
+    folder: Path | None = option(None, "Where.", metavar="DIR")
+    small: bool = small_option()
+    hidden: int = 7
+
+
+class Seen(Row):
+    n: int
+    times: int
+
+
+class Product(Row):
+    n: int
+    product: int
+
+
+class Products(Benchmark[Settings]):
+    """Multiplies."""
+
+    name = "a test of the base"
+    tables = (
+        Table(
+            rows_of(Product, "rows"),
+            (Column("n", lambda row: f"{row.n}"), Column("product", lambda row: f"{row.product} ×", left=True)),
+            name="products",
+            published=lambda row: row.n > 3,
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        raw = {f"size/{n}": {"n": n, "times": self.settings.times} for n in self.settings.sizes}
+        return self.result(
+            raw, model="none", inputs=list(self.settings.words), settings={"hidden": self.settings.hidden}
+        )
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        rows = records(Seen, raw, "size/")
+        return {"rows": [Product(n=seen.n, product=seen.n * seen.times).model_dump() for seen in rows]}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        if any(row["product"] > 100 for row in result["rows"]):
+            raise GuaranteeViolated("too large")
+
+
+@pytest.fixture(scope="module")
+def app() -> App:
+    made = App(add_completion=False)
+    made.command("products")(command(Products))
+    return made
+
+
+def ran(app: App, *arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_options_come_from_the_settings(app: App) -> None:
+    assert ran(app)["rows"] == [{"n": 3, "product": 6}, {"n": 4, "product": 8}]
+    assert ran(app, "--small")["rows"] == [{"n": 2, "product": 2}]
+    assert ran(app, "--small", "--sizes", "5, 6", "--times", "3")["rows"] == [
+        {"n": 5, "product": 15},
+        {"n": 6, "product": 18},
+    ]
+    assert ran(app, "--word", "a", "--word", "b")["inputs_sha256"] != ran(app)["inputs_sha256"]
+    for wrong in (("--times", "0"), ("--hidden", "1")):
+        assert CliRunner().invoke(app, wrong).exit_code == 2
+    assert CliRunner().invoke(app, ["--times", "99"]).exit_code == 60
+
+
+def test_a_ledger_records_the_options_but_no_place() -> None:
+    recorded = Products(folder=Path("here"), sizes=(1,), hidden=8).recorded()
+    assert recorded == {"sizes": [1], "words": [], "times": 2, "small": False}
+
+
+def test_one_list_of_columns_makes_both_tables(app: App, tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["--out", str(tmp_path / "r.json")]).stdout.splitlines()
+    assert [line.split() for line in shown[:3]] == [["n", "product"], ["3", "6", "×"], ["4", "8", "×"]]
+    data = read(tmp_path / "r.json").data
+    assert rescore(data) == []
+    (table,) = Products.tables
+    assert table.markdown([data, data]).splitlines() == [
+        "| model | n | product |",
+        "|---|---|---|",
+        "| none | 4 | 8 × |",
+        "| none | 4 | 8 × |",
+    ]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_each_class_has_its_command_s_name(name: str) -> None:
+    kind = load(name)
+    assert kind.name == name
+    assert kind().recorded().keys().isdisjoint({"folder", "texts", "engine"})
