@@ -179,7 +179,13 @@ class Probe(Record):
 
 
 class Manifest(Record):
-    """A block: its identity, its own tokens, and the segments of its whole state (parents' included)."""
+    """A block: its identity, its own tokens, and the segments of its whole state (parents' included).
+
+    ``adopted_from``: the fingerprint of the build that computed the state, where another one was seen to give the same
+    bits and took it over without prefill; see :mod:`agentkv.blocks.adopting`.
+    """
+
+    added = frozenset({"adopted_from"})
 
     format: Literal[1] = 1
     block_id: Sha256
@@ -192,6 +198,7 @@ class Manifest(Record):
     state_sha256: Sha256
     exactness: Exactness
     probe: Probe | None
+    adopted_from: Fingerprint | None = None
 
 
 class NamedBlock(Record):
@@ -319,13 +326,15 @@ class StoreSettings(Record):
     """What holds for a store whoever opens it. ``budget_bytes``: bytes on disk that eviction keeps to, or None.
 
     ``engine``: with which engine it is opened; without a choice it is not written, so older files are what they were.
+    ``superseded``: the fingerprints whose blocks were migrated to another one, and are evicted before all others.
     """
 
-    added = frozenset({"engine"})
+    added = frozenset({"engine", "superseded"})
 
     format: Literal[1] = 1
     budget_bytes: Count | None = None
     engine: EngineChoice | None = None
+    superseded: tuple[Sha256, ...] = ()
 
 
 class ModelName(Record):

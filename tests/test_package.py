@@ -94,7 +94,7 @@ LAYERS = {
     "router": 7,
     "memory": 8,
     "packs": 9, "documents": 9, "evidence": 9,
-    "flywheel": 10,
+    "flywheel": 10, "migrate": 10,
     "forget": 11, "bench": 11,
     "cli": 12,
     "__main__": 13,

@@ -161,7 +161,7 @@ def remedy(store: BlockStore, engine: Engine, in_python: str = "memory.deposit_a
 
 def again_command(root: Path, options: Sequence[str]) -> str:
     """The command that deposits what other engines have for the one that is opened by these options."""
-    return " ".join(["agentkv deposit --again --store", shlex.quote(str(root)), *map(shlex.quote, options)])
+    return " ".join(["agentkv migrate --store", shlex.quote(str(root)), *map(shlex.quote, options)])
 
 
 def options_of(fingerprint: Fingerprint, model: str) -> list[str]:

@@ -12,6 +12,7 @@
     stats.py settings.py
     check.py care.py    check, verify · gc, rm, pin, unpin
     forget.py flywheel.py route.py pack.py pack_import.py
+    migrate.py doctor.py    migrate, store status · what is on this machine, and what to do next
     models.py bench.py evidence.py replay.py demo.py
 
 Results go to stdout, progress and errors to stderr.
@@ -34,10 +35,12 @@ from agentkv.cli import (
     deposit,
     docs,
     docs_add,
+    doctor,
     evidence,
     flywheel,
     forget,
     inspection,
+    migrate,
     models,
     pack,
     pack_import,
@@ -108,8 +111,11 @@ app.command("list", rich_help_panel=_STORE)(inspection.list_)
 app.command(rich_help_panel=_STORE)(inspection.show)
 app.command(rich_help_panel=_STORE)(stats.stats)
 app.command(rich_help_panel=_STORE)(settings.settings)
+app.add_typer(migrate.app, name="store", rich_help_panel=_STORE)
+app.command(rich_help_panel=_CARE)(doctor.doctor)
 app.command(rich_help_panel=_CARE)(check.check)
 app.command(rich_help_panel=_CARE)(check.verify)
+app.command(rich_help_panel=_CARE)(migrate.migrate)
 app.command(rich_help_panel=_CARE)(care.gc)
 app.command(rich_help_panel=_CARE)(care.rm)
 app.command(rich_help_panel=_CARE)(forget.forget)

@@ -24,6 +24,7 @@ import typer
 
 from agentkv.cli import demo_screen, options
 from agentkv.cli.deposit import Row, deposit_all, manuals_in, summary
+from agentkv.cli.engines import quoted
 from agentkv.cli.output import count, finish, print_json, say, tell
 from agentkv.cli.progress import steps_bar
 from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 def demo(
     skills: options.Skills = None,
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help=options.MAX_NEW_HELP)] = 48,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the last screen to this .html or .png file.")
+    ] = None,
     model: options.Model = None,
     store: options.Store = None,
     window: options.Window = None,
@@ -49,6 +53,9 @@ def demo(
     model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
     folder = options.skills_folder(skills)
     where = options.store_path(store)
+    paste = _commands(store, where, model)
+    if picture is not None:
+        demo_screen.check_picture(picture)
     tell_person = (lambda _: None) if as_json else say
     # 1. The model, the manuals: what is there already costs a hash.
     tell_person(demo_screen.opening(model))
@@ -85,7 +92,20 @@ def demo(
         "totals": totals,
     }
     failures = [] if totals["identical"] == len(answers) else [_violated(totals["identical"], len(answers))]
-    finish(record, as_json, lambda: demo_screen.show(answers, totals, model), failures)
+    if picture is not None:
+        demo_screen.write_picture(picture, f"agentkv demo, {model}", answers, totals, paste)
+    finish(record, as_json, lambda: demo_screen.show(answers, totals, paste), failures)
+
+
+def _commands(store: Path | None, where: Path, model: str) -> list[tuple[str, str]]:
+    """What to paste next: skills, documents and an agent of one's own, in the same store with the same model."""
+    of = f"{'' if store is None else f' --store {quoted(str(where))}'} --model {quoted(model)}"
+    agent = f"from agentkv import AgentMemory as M; print(M({str(where)!r}, {model!r}).ask('YOUR QUESTION').text)"
+    return [
+        ("skills", f'agentkv deposit{of} PATH/TO/SKILLS && agentkv ask{of} "YOUR QUESTION"'),
+        ("documents", f'agentkv docs add{of} PATH/TO/DOCUMENTS && agentkv docs ask{of} "YOUR QUESTION"'),
+        ("agent", f'{quoted(sys.executable)} -c "{agent}"'),
+    ]
 
 
 def _deposit(folder: Path, store: Path, model: str, settings: EngineSettings) -> tuple[list[Row], Usage]:

@@ -1,22 +1,28 @@
-"""What ``agentkv demo`` shows: an answer's two turns side by side, the tables, the sums and the proof."""
+"""What ``agentkv demo`` shows: an answer's two turns side by side, the tables, the sums, the proof, and a picture."""
 
 from __future__ import annotations
 
+import html
+import importlib.util
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentkv.cli.options import DEFAULT_MODEL
-from agentkv.cli.output import console, duration, one_line, say, size, table
+import typer
+
+from agentkv.cli.output import console, duration, one_line, printable, say, size, table
+from agentkv.errors import UsageError
 
 if TYPE_CHECKING:
     from agentkv.cli.inventory import Usage
     from agentkv.records import Turn
 
-_HASH_DIGITS = 16
-_PICKS_WIDTH = 53
-"""Columns of the first table without the question."""
+COLUMNS = ("#", "asked", "answered", "", "1st token\ngraft", "1st token\ncold", "tokens\nsaved", "logits, SHA-256")
+_HASH_DIGITS = 12
+_PICKS_WIDTH, _FIGURES_WIDTH, _LEAST = 45, 70, 24
+"""Columns of the two tables without their texts, and the least width of a text."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class Answer:
             "raw_pick": self.grafted.decision.raw_pick,
             "pick": self.grafted.decision.pick,
             "fallback": self.grafted.decision.fallback,
+            "cut": self.grafted.finish == "length",
             "routed_right": self.routed_right,
             "answered_right": self.grafted_right,
             "reread_right": self.reread_right,
@@ -112,6 +119,7 @@ def totals(answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
             "reread": median(lambda answer: first_token(answer.reread)),
         },
         "median_speed_up": median(lambda answer: answer.speed_up),
+        "tokens_saved": sum(answer.grafted.tokens.restored for answer in answers),
         "raw_bytes": usage.states,
         "stored_bytes": usage.stored,
     }
@@ -132,20 +140,55 @@ def fresh_process(n_questions: int) -> str:
     """What the second process does."""
     return (
         f"\n2. {n_questions} questions, in a fresh process. For each, the router picks a manual and the "
-        "model answers twice: `graft` restores the manual's stored state, `re-read` reads its text."
+        "model answers twice: a graft restores the manual's stored state, a cold prefill reads its text."
     )
 
 
-def show(answers: Sequence[Answer], sums: dict[str, Any], model: str) -> None:
-    """Tables, then sums: what is at the bottom of the screen is what is read first."""
-    say("\nWhat was picked and answered")
+def show(answers: Sequence[Answer], sums: dict[str, Any], paste: Sequence[tuple[str, str]]) -> None:
+    """What the router did, then the last screen: what a person would show to a colleague."""
+    say("\nWhat the router picked")
     _show_picks(answers)
-    say("\nTokens, and time from the pick on")
-    _show_times(answers)
-    say("\n3. The proof: SHA-256 over every logit of every step of an answer")
-    _show_proof(answers)
+    say("\n3. Asked, answered, proven")
+    width = max(_LEAST, (console().width - _FIGURES_WIDTH) // 2)
+    table(COLUMNS, cells(answers, width), right=("#", *COLUMNS[4:7]), wraps=("asked", "answered"))
     say()
-    _show_totals(sums, model)
+    table(("", " "), summed(sums), wraps=(" ",), header=False)
+    say("\nNow with your own:")
+    for what, command in paste:
+        typer.echo(printable(f"  {what:<10} {command}"))  # not folded: it is to be copied
+
+
+def cells(answers: Sequence[Answer], width: int) -> list[tuple[str, ...]]:
+    """The rows under :data:`COLUMNS`; texts are cut to ``width`` characters, and an answer that was cut says so."""
+    return [
+        (
+            f"{number}",
+            one_line(answer.question, width),
+            one_line(answer.grafted.text, width - 6) + (" […cut]" if answer.grafted.finish == "length" else ""),
+            _verdict(answer.grafted_right),
+            duration(first_token(answer.grafted)),
+            duration(first_token(answer.reread)),
+            f"{answer.grafted.tokens.restored:,}",
+            f"{answer.grafted.logits_sha256[:_HASH_DIGITS]} = both" if answer.identical else "DIFFERENT",
+        )
+        for number, answer in enumerate(answers, 1)
+    ]
+
+
+def summed(sums: dict[str, Any]) -> list[tuple[str, str]]:
+    """The sums in words."""
+    total, first = sums["questions"], sums["median_first_token_ms"]
+    return [
+        ("answered right", f"{sums['answered_right']} of {total} from a graft, {sums['reread_right']} of {total} cold"),
+        (
+            "first token",
+            f"{duration(first['grafted'])} from a graft, {duration(first['reread'])} by a cold prefill: "
+            f"{times(sums['median_speed_up'])} times sooner (medians)",
+        ),
+        ("tokens saved", f"{sums['tokens_saved']:,} restored instead of prefilled"),
+        ("on disk", f"{size(sums['raw_bytes'])} of KV state stored in {size(sums['stored_bytes'])}"),
+        ("the proof", f"{sums['identical']} of {total}: every logit of both ways, to the last bit (SHA-256)"),
+    ]
 
 
 def _show_picks(answers: Sequence[Answer]) -> None:
@@ -155,11 +198,12 @@ def _show_picks(answers: Sequence[Answer]) -> None:
         decision = answer.grafted.decision
         pick = decision.pick or "no block"
         shown = "same" if pick == decision.raw_pick else pick
-        verdicts = _verdict(answer.routed_right), _verdict(answer.grafted_right)
-        rows.append((f"{number}", one_line(answer.question, room), decision.raw_pick, shown, *verdicts))
+        rows.append(
+            (f"{number}", one_line(answer.question, room), decision.raw_pick, shown, _verdict(answer.routed_right))
+        )
         if decision.fallback:
             notes.append(f"    {number}: fallback, {decision.fallback}")
-    table(("#", "question", "raw pick", "pick", "routed", "answer"), rows, right=("#",), wraps=("question",))
+    table(("#", "question", "raw pick", "pick", "routed"), rows, right=("#",), wraps=("question",))
     if not any(answer.grafted.decision.fallback for answer in answers):
         notes.append("    no fallback was needed: each raw pick is a label, or none of them")
     missed = [f"{n} {a.skill or 'no manual'}" for n, a in enumerate(answers, 1) if not a.routed_right]
@@ -173,65 +217,66 @@ def _verdict(right: bool) -> str:
     return "right" if right else "wrong"
 
 
-def _show_times(answers: Sequence[Answer]) -> None:
-    rows = []
-    for number, answer in enumerate(answers, 1):
-        graft, reread = answer.grafted, answer.reread
-        rows.append(
-            (
-                f"{number}",
-                f"{graft.tokens.restored:,}",
-                f"{graft.tokens.prefilled:,}",
-                f"{reread.tokens.prefilled:,}",
-                duration(first_token(graft)),
-                duration(first_token(reread)),
-                times(answer.speed_up),
-                duration(whole(graft)),
-                duration(whole(reread)),
-            )
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def check_picture(path: Path) -> None:
+    """Raise UsageError for a picture that could not be written at the end."""
+    if path.suffix.lower() not in (".html", ".htm", ".png"):
+        raise UsageError(f"--picture {path}: name a file that ends in .html or .png")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--picture {path}: there is no folder {path.absolute().parent}")
+    if path.suffix.lower() == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("a PNG needs matplotlib: pip install 'agentkv-sdk[plots]', or name a file that ends in .html")
+
+
+def write_picture(
+    path: Path, title: str, answers: Sequence[Answer], sums: dict[str, Any], paste: Sequence[tuple[str, str]]
+) -> None:
+    """The last screen as HTML or PNG. Raises UsageError if it cannot be written."""
+    try:
+        if path.suffix.lower() == ".png":
+            _draw(path, title, answers, sums)
+        else:
+            path.write_text(_page(title, answers, sums, paste), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--picture {path} cannot be written: {error.strerror or error}") from error
+
+
+_STYLE = (
+    "body{font:15px system-ui;margin:2em;max-width:75em}table{border-collapse:collapse}"
+    "td,th{padding:.3em .8em;text-align:left;border-bottom:1px solid #ddd}.right{color:#161}.wrong{color:#a11}"
+)
+
+
+def _page(title: str, answers: Sequence[Answer], sums: dict[str, Any], paste: Sequence[tuple[str, str]]) -> str:
+    def row(texts: Sequence[str], cell: str = "td") -> str:
+        made = (
+            f"<{cell}{f' class={text}' if text in ('right', 'wrong') else ''}>{html.escape(printable(text))}</{cell}>"
+            for text in texts
         )
-    columns = (
-        "\n#",
-        "graft\nrestores",
-        "graft\nreads",
-        "re-read\nreads",
-        "1st token\ngraft",
-        "1st token\nre-read",
-        "times\nsooner",
-        "answer\ngraft",
-        "answer\nre-read",
+        return f"<tr>{''.join(made)}</tr>"
+
+    body = [row(COLUMNS, "th"), *(row(cell) for cell in cells(answers, 400))]
+    commands = "\n".join(f"{what:<10} {command}" for what, command in paste)
+    return (
+        f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title><style>{_STYLE}</style>'
+        f"<h1>{html.escape(title)}</h1><table>{''.join(body)}</table><h2>In sum</h2>"
+        f"<table>{''.join(row(pair) for pair in summed(sums))}</table><pre>{html.escape(printable(commands))}</pre>\n"
     )
-    table(columns, rows, right=columns)
 
 
-def _show_proof(answers: Sequence[Answer]) -> None:
-    rows = [
-        (
-            f"{number}",
-            answer.grafted.logits_sha256[:_HASH_DIGITS],
-            answer.reread.logits_sha256[:_HASH_DIGITS],
-            "identical" if answer.identical else "DIFFERENT",
-        )
-        for number, answer in enumerate(answers, 1)
-    ]
-    table(("#", "graft", "re-read", ""), rows, right=("#",))
+def _draw(path: Path, title: str, answers: Sequence[Answer], sums: dict[str, Any]) -> None:
+    from matplotlib.figure import Figure
 
-
-def _show_totals(sums: dict[str, Any], model: str) -> None:
-    total, first, right = sums["questions"], sums["median_first_token_ms"], sums["answered_right"]
-    hint = "; --model takes a larger one" if model == DEFAULT_MODEL else ""
-    lines = [
-        ("routed right", f"{sums['routed_right']} of {total}"),
-        ("answered right", f"{right} of {total} grafted, {sums['reread_right']} of {total} re-read{hint}"),
-        (
-            "first token",
-            f"{duration(first['grafted'])} grafted, {duration(first['reread'])} re-read: "
-            f"{times(sums['median_speed_up'])} times sooner (medians)",
-        ),
-        ("on disk", f"{size(sums['raw_bytes'])} of KV state stored in {size(sums['stored_bytes'])}"),
-        (
-            "identical",
-            f"{sums['identical']} of {total}: every logit of both ways, to the last bit",
-        ),
-    ]
-    table(("", " "), lines, wraps=(" ",), header=False)
+    figure = Figure(figsize=(15, 2.4 + 0.32 * len(answers)))
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.set_title(title, loc="left")
+    drawn = axes.table([list(row) for row in cells(answers, 56)], colLabels=list(COLUMNS), loc="upper left")
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(8)
+    drawn.auto_set_column_width(list(range(len(COLUMNS))))
+    text = "\n".join(f"{name}: {value}" for name, value in summed(sums))
+    axes.text(0, 0, printable(text), fontsize=9, va="bottom", parse_math=False)
+    figure.savefig(path, dpi=130, bbox_inches="tight")

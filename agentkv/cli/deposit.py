@@ -146,7 +146,7 @@ def gather(paths: Sequence[Path], name: str | None, description: str) -> tuple[l
 
     for path in paths:
         if not path.exists():
-            raise UsageError(f"{path} is not a file or directory")
+            raise UsageError(f"{path} is not a file or directory. Name a folder that holds a SKILL.md, or a text file")
     folders = [path for path in paths if path.is_dir() or path.name in FILE_NAMES]
     texts = [path for path in paths if path not in folders]
     if (name or description) and (folders or len(texts) != 1):
@@ -290,7 +290,7 @@ def deposit_again(store: StoreOptions, model: str, settings: EngineSettings, *, 
             ],
             "corpora": [{"name": one.name, "files": one.files, "windows": one.chunks} for one in corpora],
             "evicted": evicted(memory.store),
-            "router_to_learn": _is_unlearned(memory),
+            "router_to_learn": is_unlearned(memory),
             "failed": [{"name": named.name, "reason": error.message} for named, error in done.failed],
         }
     failures: list[AgentKVError] = [error for _, error in done.failed]
@@ -324,7 +324,7 @@ def _done(memory: AgentMemory, allow_inexact: bool) -> tuple[Again, list[Recut]]
             ) from None
 
 
-def _is_unlearned(memory: AgentMemory) -> bool:
+def is_unlearned(memory: AgentMemory) -> bool:
     """Whether the router has learned for other engines, and not for this one."""
     from agentkv.store.files import ROUTER
 

@@ -120,7 +120,7 @@ def _check(place: Path, paths: list[Path]) -> None:
             known = {document.origin for shelf in shelves(opened) for document in shelf.all().values()}
     for path in absent:
         if root_of(path) not in known:
-            raise UsageError(f"{path} is not a file or directory")
+            raise UsageError(f"{path} is not a file or directory. Name the files or folders to add")
 
 
 class _Wish(NamedTuple):

@@ -15,7 +15,7 @@ import typer
 
 from agentkv import models
 from agentkv.cli.command import Json
-from agentkv.cli.output import print_json
+from agentkv.cli.output import print_json, table
 from agentkv.cli.progress import bytes_bar, megabytes, pull_notice
 
 app = typer.Typer(help="The model files: what there is, fetch one, check one.", no_args_is_help=True)
@@ -58,6 +58,48 @@ def verify(name: NameOrPath, as_json: Json = False) -> None:
     with bytes_bar(f"checking {name}") as report:
         file = models.verify(name, progress=report)
     _print_file(file, as_json, f"{file.path}\nSHA-256 {file.sha256}\n{_verdict(file)}")
+
+
+@app.command()
+def suggest(as_json: Json = False) -> None:
+    """Name good models of the Hugging Face hub, and which of them this machine has the memory for; asks nobody."""
+    from agentkv.io.ram import available_memory
+    from agentkv.models.suggest import SUGGESTIONS, best
+
+    memory, gpu = available_memory(), _has_gpu()
+    chosen = best(memory, gpu=gpu)
+    if as_json:
+        rows = [{**vars(one), "spec": one.spec, "need": one.need, "suggested": one == chosen} for one in SUGGESTIONS]
+        return print_json({"memory": memory, "gpu": gpu, "models": rows})
+    columns = ("", "model", "file", "memory", "licence", "spec")
+    cells = [
+        (
+            "*" if one == chosen else "",
+            one.label,
+            f"{'about ' if one.about else ''}{megabytes(one.size)}",
+            megabytes(one.need) if memory is None or one.need <= memory else f"{megabytes(one.need)}, too much",
+            one.licence,
+            one.spec,
+        )
+        for one in SUGGESTIONS
+    ]
+    table(columns, cells, right=("file",), wraps=("spec",))
+    if chosen is None:
+        typer.echo(f"\nnone fits into {megabytes(memory or 0)} of free memory: `agentkv models list` has smaller ones")
+        return None
+    why = "by the memory that is free" if gpu else "no GPU, so none over 3 GB"
+    typer.echo(f"\n* suggested here ({why}). Needs the extra `hf`: pip install 'agentkv-sdk[hf]'; then:")
+    typer.echo(f"  agentkv models pull {chosen.spec}\n  agentkv settings model={chosen.spec}")
+    return None
+
+
+def _has_gpu() -> bool:
+    try:
+        import llama_cpp
+
+        return bool(llama_cpp.llama_supports_gpu_offload())
+    except (ImportError, OSError, RuntimeError):  # then nothing runs at all, which `agentkv doctor` says
+        return False
 
 
 def _verdict(file: models.ModelFile) -> str:

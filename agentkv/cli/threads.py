@@ -154,4 +154,4 @@ def _show_turns(rows: list[dict[str, Any]], history: bool) -> None:
         at = f"entry {row['seq']}, after {row['after']}" if history else f"turn {turn}"
         say(f"[{at}{skill}, {'state kept' if row['kept'] else 'no state kept'}]", dim=True)
         say(f"> {row['question']}")
-        say(f"{row['answer']}\n")
+        say(f"{row['answer']}{' [… cut]' if row['finish'] == 'length' else ''}\n")

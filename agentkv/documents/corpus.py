@@ -182,10 +182,12 @@ class Corpus(Shared):
     ) -> tuple[int, int, tuple[tuple[str, AgentKVError], ...]]:
         """Cut another engine's corpus for this one, from its kept sources; how many files and chunks, and what failed.
 
-        Nothing is prefilled. Raises Cancelled, StoreFull, StoreReadError.
+        Nothing is prefilled. The corpus's record comes last, so that one that was cut short is taken over again. Raises
+        Cancelled, StoreFull, StoreReadError.
         """
+        done = self._adding.take_over(other, cancellation)
         self.shelf.write(self.record)
-        return self._adding.take_over(other, cancellation)
+        return done
 
     def remove(self, paths: Sequence[str]) -> tuple[int, int]:
         """Remove files, or folders, by their names in the corpus; how many files and blocks went. Raises UsageError."""

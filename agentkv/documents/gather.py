@@ -53,7 +53,7 @@ def gather(
         elif place.exists():
             _add(found, Found(place, _text(place.name), root_of(place), kind_of(place) or "text"))
         else:
-            raise UsageError(f"there is no file or folder {path}")
+            raise UsageError(f"there is no file or folder {path}. Name the files or folders to add.")
     return sorted(found.values(), key=lambda item: (item.path, item.origin)), passed_over
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from agentkv.engine.base import Engine
 from agentkv.engine.fake import FAKE, FakeEngine, fake_fingerprint, fake_sha256, quote
 from agentkv.engine.settings import EngineSettings, require_gpu
-from agentkv.errors import UsageError
+from agentkv.errors import EngineUnavailable, UsageError
 from agentkv.models.catalogue import DEFAULT
 from agentkv.records import EngineChoice, Fingerprint
 
@@ -73,8 +73,10 @@ def open_engine(model: str | Path, settings: EngineSettings) -> Engine:
     if is_fake(model):
         weights = str(model).partition(":")[2]
         return FakeEngine(window=settings.window or _FAKE_WINDOW, weights=weights, settings=settings, replies=quote)
-    from agentkv.engine.llama.engine import LlamaEngine
-
+    try:
+        from agentkv.engine.llama.engine import LlamaEngine
+    except (ImportError, OSError, RuntimeError) as error:
+        raise EngineUnavailable(str(error)) from error
     return LlamaEngine.open(model, settings)
 
 

@@ -12,6 +12,7 @@ message that says what happened, where, and what to run or change next. A miss i
     │   └── PullFailed            13   the package index gave no model
     ├── EngineError
     │   ├── NoGpu                 15   layers for a GPU, in a build of llama.cpp that uses none
+    │   ├── EngineUnavailable     16   llama-cpp-python is not there, or cannot be loaded here
     │   ├── WindowOverflow        20   block + turn + answer do not fit; four numbers
     │   ├── InvalidState          21   a malformed state; it never reached native code
     │   ├── NativeRefusal         22   llama.cpp refused; the context was rebuilt
@@ -101,6 +102,7 @@ from agentkv.errors.engine import (
     Cancelled,
     EngineClosed,
     EngineError,
+    EngineUnavailable,
     IncompatibleFingerprint,
     InexactBlock,
     InvalidGrammar,
@@ -189,6 +191,7 @@ __all__ = [
     "EndpointFailed",
     "EngineClosed",
     "EngineError",
+    "EngineUnavailable",
     "EvidenceError",
     "FlywheelError",
     "ForgedBlock",

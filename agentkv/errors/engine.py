@@ -44,7 +44,10 @@ class ModelUnreadable(ModelError):
     exit_code = 12
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"cannot load {path}: {reason}. Check it with `agentkv models verify {path}`.")
+        remedy = f"Check it with `agentkv models verify {path}`."
+        if "truncated" in reason:
+            remedy = "Its download was not finished: delete it and fetch it again, as by `agentkv models pull NAME`."
+        super().__init__(f"cannot load {path}: {reason}. {remedy}")
         self.path, self.reason = path, reason
 
 
@@ -163,6 +166,16 @@ class InexactBlock(AgentKVError):
             "not exact. Nothing was stored. Pass allow_inexact=True (--allow-inexact) to store it as `inexact`."
         )
         self.block_id, self.step, self.steps = block_id, step, steps
+
+
+class EngineUnavailable(EngineError):
+    """llama-cpp-python is not there, or its library cannot be loaded on this machine."""
+
+    exit_code = 16
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"llama-cpp-python cannot be used: {reason}. Run `agentkv doctor`, which says what to do.")
+        self.reason = reason
 
 
 class NoGpu(EngineError):

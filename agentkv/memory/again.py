@@ -7,7 +7,9 @@ after the manual that is its parent. For documents see :mod:`agentkv.documents.c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,10 +72,12 @@ def deposit_again(
     allow_inexact: bool,
     on_work: Callable[[NamedBlock], None],
     cancellation: Cancellation | None,
+    holding: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Again:
     """Deposit what only other engines have; of a name that several have, the one written last.
 
-    One bad name keeps no other out. Raises Cancelled, OverBudget, StoreFull; what was deposited by then stays.
+    One bad name keeps no other out. ``holding``: entered for each deposit, to keep more from eviction than what has not
+    had its turn. Raises Cancelled, OverBudget, StoreFull; what was deposited by then stays.
     """
     store = blocks.store
     works, failed = _works(store, lacking(store, blocks.fingerprint.id))
@@ -84,7 +88,8 @@ def deposit_again(
         on_work(work.named)
         waiting = [later.named.block_id for later in works[at:]]
         try:
-            with blocks.engine.lock, store.holding([*waiting, *(made.manifest.block_id for _, made in done)]):
+            kept = [*waiting, *(made.manifest.block_id for _, made in done)]
+            with blocks.engine.lock, holding(), store.holding(kept):
                 deposit = deposit_source(
                     work.named, work.text, parent=work.parent, allow_inexact=allow_inexact, cancellation=cancellation
                 )

@@ -253,21 +253,31 @@ def require(store: BlockStore, thread_id: str) -> None:
         raise UnknownThread(thread_id, difflib.get_close_matches(thread_id, names(store), n=3, cutoff=0.5))
 
 
+def note_state(store: BlockStore, thread_id: str, block_id: str) -> None:
+    """Write down that a thread's last turn has a state in another block too, so that it goes with the thread.
+
+    The entry is a move to where the thread is: nothing of the conversation changes. Raises ThreadChanged.
+    """
+    log = ThreadLog(store.files, thread_id)
+    head = log.head()
+    log.append(_entry(thread_id, head[0], checkpoint=block_id), head)
+
+
 def remove(store: BlockStore, thread_id: str) -> int:
     """Delete a thread and the states that no other thread has in its log; how many blocks went. Raises UnknownThread.
 
     Of a state that another block follows, the token ids stay with that block: they are the beginning of its own text.
     """
     require(store, thread_id)
-    own = _checkpoints(store, thread_id)
-    others = set[str]().union(*(_checkpoints(store, name) for name in names(store) if name != thread_id))
+    own = checkpoints(store, thread_id)
+    others = set[str]().union(*(checkpoints(store, name) for name in names(store) if name != thread_id))
     ThreadLog(store.files, thread_id).remove()
     gone = [block_id for block_id in sorted(own - others) if store.exists(block_id)]
     store.take_away(gone)
     return len(gone)
 
 
-def _checkpoints(store: BlockStore, thread_id: str) -> set[str]:
+def checkpoints(store: BlockStore, thread_id: str) -> set[str]:
     """The states that a thread's log names; of a corrupt entry it is not known."""
     log, found = ThreadLog(store.files, thread_id), set[str]()
     for seq in log.numbers():

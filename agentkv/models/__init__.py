@@ -5,6 +5,7 @@
     local.py       the cache folder, what lies in it, and digests that need not be computed again
     pull.py        packages from the user's own index -> one verified file, resumable
     sentence.py    the embedding model's weights -> GGUF
+    suggest.py     good models of the hub, by the memory that is there
     resolve.py     a name, path or hf: spec -> ModelFile; verify
 
 No model is loaded here. Not guaranteed: that a complete GGUF of another origin is a model that llama.cpp supports.

@@ -79,6 +79,15 @@ class Bounded:
         """Change that for every process that opens the store from now on."""
         self._set(engine=None if choice == EngineChoice() else choice)
 
+    @property
+    def superseded(self) -> frozenset[str]:
+        """The fingerprints whose blocks were migrated to another one: they are evicted before all others."""
+        return frozenset(self._settings().superseded)
+
+    def set_superseded(self, fingerprint_ids: Iterable[str]) -> None:
+        """Change that for every process, from its next deposit on."""
+        self._set(superseded=tuple(sorted(fingerprint_ids)))
+
     def _set(self, **values: Any) -> None:
         """Change some of the settings; corrupt ones are replaced."""
         settings = StoreSettings()

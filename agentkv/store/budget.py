@@ -1,4 +1,5 @@
-"""Which blocks go when a store is over its budget: the least recently used first, children before parents.
+"""Which blocks go when a store is over its budget: the least recently used first, children before parents; before all
+others those whose fingerprint was migrated to another one (the store's setting ``superseded``).
 
 A block counts with its manifest and with those segments that no other block needs. It holds its parents' segments too,
 so that they could go before it without freeing much; they stay as long as it does. One kind is excepted: a block
@@ -14,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,6 +232,16 @@ def remove(files: StoreFiles, block_id: str) -> bool:
     return files.manifests.remove(block_id)
 
 
+def _of_superseded(files: StoreFiles, blocks: Mapping[str, Summary], on_error: OnError | None) -> set[str]:
+    """Those blocks whose fingerprint was migrated to another one; none where the settings cannot be read."""
+    superseded: frozenset[str] = frozenset()
+    with _passed_over(on_error or (lambda _: None)):
+        superseded = frozenset(files.read_settings().superseded)
+    if not superseded:
+        return set()
+    return {block_id for block_id, summary in blocks.items() if summary.fingerprint_id in superseded}
+
+
 class _Plan:
     def __init__(
         self, files: StoreFiles, uses: Uses, protected: Collection[str], swept: bool, on_error: OnError | None
@@ -248,10 +259,11 @@ class _Plan:
         self._others = self._bytes_of_others(swept)
         self._uses = {block_id: noted.get(block_id, Use(0, 0.0)) for block_id in self._blocks}
         self._deposited = {block_id: files.manifests.written_at(block_id) for block_id in self._blocks}
+        self._first = _of_superseded(files, self._blocks, on_error)
         self._pinned = self._with_parents(files.pins.digests()) | set(protected)
         self._kept = self._with_parents([*protected, *files.pins.digests()]) & self._blocks.keys()
         self._gone: set[str] = set()
-        self._heap: list[tuple[float, str]] = []
+        self._heap: list[tuple[bool, float, str]] = []
         self._children = Counter(parent for parent in self._parents.values() if parent)
         for block_id in list(self._ancestors):
             if block_id in self._blocks:
@@ -279,13 +291,15 @@ class _Plan:
                 self._heap = self._candidates()
             if not self._heap:
                 return None
-            last, block_id = heapq.heappop(self._heap)
+            _, last, block_id = heapq.heappop(self._heap)
             if block_id not in self._gone:
                 break
         parent = self._blocks[block_id].parent_id
         freed = self._take(block_id)
+        while parent in self._gone:  # of which only the ids were left
+            parent = self._blocks[parent].parent_id
         if parent in self._blocks and self._may_go(parent):
-            heapq.heappush(self._heap, (self._last(parent), parent))
+            heapq.heappush(self._heap, self._rank(parent))
         names = tuple(sorted(self._names.get(block_id, [])))
         return Victim(block_id, names, last, self._uses[block_id].hits, freed)
 
@@ -297,10 +311,14 @@ class _Plan:
             total += sum(size for digest, size in self._sizes.items() if digest not in self._users)
         return total
 
-    def _candidates(self) -> list[tuple[float, str]]:
-        heap = [(self._last(block_id), block_id) for block_id in self._blocks if self._may_go(block_id)]
+    def _candidates(self) -> list[tuple[bool, float, str]]:
+        heap = [self._rank(block_id) for block_id in self._blocks if self._may_go(block_id)]
         heapq.heapify(heap)
         return heap
+
+    def _rank(self, block_id: str) -> tuple[bool, float, str]:
+        """What goes first: blocks of a superseded fingerprint, then the least recently used."""
+        return block_id not in self._first, self._last(block_id), block_id
 
     def _take(self, block_id: str) -> int:
         """Take a block out of the plan; the bytes that this frees."""

@@ -362,6 +362,11 @@ class Summary:
     numerics: dict[str, object]
     file_bytes: int
 
+    @property
+    def fingerprint_id(self) -> str:
+        """The id of the fingerprint that the block was made with."""
+        return tagged_digest("fingerprint/1", self.content, self.numerics)
+
 
 def summarise(data: bytes) -> Summary:
     """The summary of a manifest's file, from its seal and its JSON alone: ten times quicker than the record."""

@@ -46,7 +46,7 @@ def test_a_question_says_what_is_left_out(store: Path, other: FakeEngine, field:
         (note,) = turn.notes
         assert [str(warning.message) for warning in caught] == [note]
         assert f"1 stored skill or text is left out, since another engine has made them: fees ({field})" in note
-        assert "Open the store as then (--model fake), or: `agentkv deposit --again --store" in note
+        assert "Open the store as then (--model fake), or: `agentkv migrate --store" in note
         assert f"--store {store}" in note
         assert flag in note
         assert turn.decision.left_out == {"fees": f"stored for another engine: {field}"}
@@ -63,7 +63,7 @@ def test_an_upgrade_of_the_runtime_has_no_way_back_but_one_ahead(store: Path, mo
     assert "fees (agentkv = 0." in warning
     assert "here 9.9" in warning
     assert "Open the store as then" not in warning
-    assert "agentkv deposit --again" in warning
+    assert "agentkv migrate" in warning
 
 
 def test_what_is_stored_for_both_is_not_missing(store: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_refusal_names_the_nearest_engine_and_how_many_there_are(store: Path) 
         error = caught.value
         assert (error.field, error.block, error.engine) == ("flash_attention", False, True)
         assert "2 other engines (2 by flash_attention, 1 by model_sha256; the nearest follows)" in error.message
-        assert "deposit --again" in error.message
+        assert "agentkv migrate" in error.message
 
 
 def test_the_parts_of_a_skill_are_not_forgotten(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_conversation_behind_a_skill_of_another_engine_says_so(store: Path) ->
     with AgentMemory(store, engine()) as memory:
         memory.thread("t").ask("How much?", skill="fees")
     with AgentMemory(store, engine(FLASH)) as memory:
-        with pytest.raises(IncompatibleFingerprint, match="deposit --again"):
+        with pytest.raises(IncompatibleFingerprint, match="agentkv migrate"):
             memory.thread("t").ask("And now?")
         memory.deposit_again()
         assert memory.thread("t").ask("And now?").decision.pick == "fees"

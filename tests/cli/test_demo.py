@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,42 @@ def test_screen_of_the_second_run(filled: Run, skills: Path, store: Path) -> Non
     assert f"2 manuals stored in {store}" in result.stdout
     assert "2 known, nothing to read" in result.stdout
     assert "2 of 2: every logit of both ways, to the last bit" in result.stdout
+
+
+def test_the_last_screen(filled: Run, skills: Path, store: Path, tmp_path: Path) -> None:
+    page, picture = tmp_path / "screen.html", tmp_path / "screen.png"
+    result = filled("demo", "--skills", skills, "--picture", page)
+    assert result.exit_code == 0
+    last = result.stdout.partition("3. Asked, answered, proven")[2]
+    for text in ("what is the restocking fee", "12%", "right", "= both", "tokens saved", "times sooner"):
+        assert text in last, text
+    assert "wrong" in filled("demo", "--skills", skills, "--max-new", 3).stdout.partition("3. Asked")[2]
+    commands = [line.split(maxsplit=1) for line in last.partition("Now with your own:")[2].strip().splitlines()]
+    assert [what for what, _ in commands] == ["skills", "documents", "agent"]
+    assert commands[0][1].startswith("agentkv deposit --store ")
+    done = subprocess.run(
+        commands[2][1].replace("YOUR QUESTION", "the restocking fee?"), shell=True, capture_output=True
+    )
+    assert (done.returncode, b"12%" in done.stdout) == (0, True), done.stderr
+    text = page.read_text()
+    assert all(part in text for part in ("<td class=right>right</td>", "12%", "tokens saved", "agentkv docs add"))
+    assert filled("demo", "--skills", skills, "--picture", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_could_not_be_written_is_refused_before_any_work(
+    run: Run, skills: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("screen.gif", "absent/screen.html"):
+        assert run("demo", "--skills", skills, "--picture", store.parent / name).exit_code == 2
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    refused = run("demo", "--skills", skills, "--picture", store.parent / "screen.png")
+    assert "pip install 'agentkv-sdk[plots]', or name a file that ends in .html" in refused.stderr
+    assert not store.exists()
+
+
+def test_an_answer_that_was_cut_says_so(filled: Run, skills: Path) -> None:
+    assert "[…cut]" in filled("demo", "--skills", skills, "--max-new", 3).stdout
 
 
 def test_broken_manuals_are_left_out(run: Run, skills: Path) -> None:

@@ -91,14 +91,14 @@ def test_every_path_that_answers_says_what_is_left_out(
         result = filled(*command, *options)
         assert result.exit_code == 0
         assert "warning: 2 stored skills and texts are left out, since another engine" in result.stderr
-        assert "agentkv deposit --again --store" in result.stderr
+        assert "agentkv migrate --store" in result.stderr
         assert error_of(filled(*command, *options, "--strict", "--json"))["exit_code"] == 55
     assert len(record(filled("ask", QUESTION, *options, "--json"))["notes"]) == 1
     for asked in (("docs", "ask", "fee?"), ("docs", "find", "fee?", "--rerank", "2")):
         error = error_of(filled(*asked, *options, "--json"))
         assert error["exit_code"] == 81
         assert "It is there, but another engine has made it" in error["message"]
-        assert "agentkv deposit --again" in error["message"]
+        assert "agentkv migrate" in error["message"]
         assert "There are: documents" not in error["message"]
     assert filled("ask", QUESTION, "--skill", "fees", *options).exit_code == 30
 
@@ -114,7 +114,7 @@ def test_a_gpu_that_nothing_uses_is_not_set_for_a_store_and_no_listing_advises_i
     assert filled("ask", QUESTION).exit_code == 0
     monkeypatch.setenv("AGENTKV_GPU_LAYERS", "99")
     screen = filled("list").stdout
-    assert "deposit --again" not in screen
+    assert "agentkv migrate" not in screen
     assert "is not known: gpu_layers = 99" in screen
     assert "fake*" not in screen
     assert {block["selected"] for block in record(filled("list", "--json"))["blocks"]} == {None}
@@ -150,7 +150,7 @@ def test_each_listing_shows_what_another_engine_has_made(filled: Run, skills: Pa
     screen = filled(*arguments)
     assert screen.exit_code == 0
     assert FLASH in screen.stdout
-    assert "`agentkv deposit --again --store" in screen.stdout
+    assert "`agentkv migrate --store" in screen.stdout
     assert "--flash-attention` deposits them" in screen.stdout
     found = record(filled(*arguments, "--json"))
     assert FLASH in (found["other_engine"] if command == ("stats",) else found)["note"]

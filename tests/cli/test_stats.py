@@ -174,7 +174,7 @@ def test_the_screen(filled: Run, store: Path) -> None:
     for part in ("8: 3 with a name", "saved", "of 1,000 MB in use", "left over", "nothing", "never used 3 named"):
         assert part in " ".join(text.split()), part
     assert "other engine 2 blocks, 2 by model_sha256" in " ".join(text.split())
-    assert "other (model_sha256 = fake:another, here fake). `agentkv deposit --again --store" in text
+    assert "other (model_sha256 = fake:another, here fake). `agentkv migrate --store" in text
 
 
 def test_what_compression_saves_may_be_less_than_headers_take(

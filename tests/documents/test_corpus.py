@@ -544,7 +544,7 @@ def test_a_corpus_of_another_engine_is_said_to_be_that(store: Path) -> None:
         for name in ("documents", "lazy"):
             with pytest.raises(UnknownCorpus, match="flash_attention = False, here True") as caught:
                 Corpus(memory, name).find("returns")
-            assert "agentkv deposit --again --store" in caught.value.message
+            assert "agentkv migrate --store" in caught.value.message
             assert "agentkv.documents.corpus.deposit_again(memory)" in caught.value.message
         with pytest.raises(UnknownCorpus, match="There are: documents, lazy"):
             Corpus(memory, "nothing").find("returns")

@@ -34,7 +34,7 @@ def test_a_chat_model_warns_and_has_it_in_the_record(memory: AgentMemory) -> Non
         answer = ChatAgentKV(memory=memory).invoke(QUESTION)
     (note,) = answer.response_metadata["agentkv"]["notes"]
     assert FIELD in note
-    assert "agentkv deposit --again" in note
+    assert "agentkv migrate" in note
     with pytest.warns(AgentKVWarning, match=FIELD):
         last = list(ChatAgentKV(memory=memory).stream(QUESTION))[-1]
     assert last.response_metadata["agentkv"]["notes"] == [note]
