@@ -51,7 +51,7 @@ class AgentKVRetriever(BaseRetriever):
     >>> from agentkv import AgentMemory, FakeEngine
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "returns.md").write_text("# Returns\\n\\nReturns are accepted for 7 days.\\n")
-    >>> corpus = Corpus(AgentMemory(folder / "store", FakeEngine()), window=256, overlap=0)
+    >>> corpus = Corpus(AgentMemory(folder / "store", FakeEngine()), chunk_tokens=256, overlap=0)
     >>> _ = corpus.add([folder / "returns.md"])
     >>> found = AgentKVRetriever(corpus=corpus, k=1).invoke("How long are returns accepted?")
     >>> [(one.metadata["path"], one.metadata["headings"], one.metadata["stop"]) for one in found]
@@ -190,7 +190,7 @@ def search_documents(
     >>> from agentkv import AgentMemory, FakeEngine
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "returns.md").write_text("# Returns\\n\\nReturns are accepted for 7 days.\\n")
-    >>> corpus = Corpus(AgentMemory(folder / "store", FakeEngine()), window=256, overlap=0)
+    >>> corpus = Corpus(AgentMemory(folder / "store", FakeEngine()), chunk_tokens=256, overlap=0)
     >>> _ = corpus.add([folder / "returns.md"])
     >>> print(search_documents(corpus).invoke({"query": "How long are returns accepted?"}))
     [1] returns.md > Returns, bytes 0 to 44
