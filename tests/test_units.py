@@ -30,7 +30,8 @@ def callables(package: str) -> Iterator[tuple[str, Any, str]]:
     for name in PUBLIC[package]:
         thing = getattr(import_module(package), name)
         if inspect.isclass(thing):
-                about = "\n".join(f"{base.__doc__ or ''}\n{vars(base).get('__init__').__doc__ or ''}" for base in thing.__mro__)
+            inits = [vars(base).get("__init__").__doc__ or "" for base in thing.__mro__]
+            about = "\n".join([*(base.__doc__ or "" for base in thing.__mro__), *inits])
             yield name, thing, about
             for attribute, method in vars(thing).items():
                 if inspect.isfunction(method) and not attribute.startswith("_"):
