@@ -140,16 +140,20 @@ class FakeEngine(Shared):
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
+        """See :class:`agentkv.engine.base.Engine`."""
         return self._lock
 
     @property
     def tokens(self) -> tuple[int, ...]:
+        """See :class:`agentkv.engine.base.Engine`."""
         return tuple(self._tokens)
 
     def fingerprint(self) -> Fingerprint:
+        """See :class:`agentkv.engine.base.Engine`."""
         return fake_fingerprint(self.info.sha256, self.settings)
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """See :class:`agentkv.engine.base.Engine`."""
         if not special:
             return list(text.encode("utf-8", "replace"))
         for name, token in _SPECIALS.items():
@@ -159,23 +163,28 @@ class FakeEngine(Shared):
         return list(text.encode("utf-8", "replace"))
 
     def token_bytes(self, token: int) -> bytes:
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], N_VOCAB)
         return bytes([token]) if token < 256 else b""
 
     def is_end(self, token: int) -> bool:
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], N_VOCAB)
         return token == END
 
     def is_control(self, token: int) -> bool:
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], N_VOCAB)
         return token >= 256
 
     def clear(self) -> None:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             self._tokens, self._since_restore, self._is_untrusted = [], None, False
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._check_extension(tokens)
             for token in tokens:
@@ -186,6 +195,7 @@ class FakeEngine(Shared):
             return self._logits()
 
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """See :class:`agentkv.engine.base.Engine`."""
         if len(tokens) < 2:
             raise UsageError("scoring takes at least two tokens: the first is the condition of the second")
         with self._lock:
@@ -198,6 +208,7 @@ class FakeEngine(Shared):
             return np.asarray(out)
 
     def score_after(self, states: Sequence[State], tokens: Sequence[int], scored: int) -> list[Scored]:
+        """See :class:`agentkv.engine.base.Engine`."""
         return one_by_one(self, states, tokens, scored)
 
     def _open(self) -> None:
@@ -252,6 +263,7 @@ class FakeEngine(Shared):
         return answer[n_written] if n_written < len(answer) else END
 
     def capture(self) -> State:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             n = len(self._tokens)
@@ -265,6 +277,7 @@ class FakeEngine(Shared):
             return State(self.tokens, LAYOUT, assembly.blob, is_trusted=not self._is_untrusted)
 
     def restore(self, state: State) -> None:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             n = len(state.tokens)
@@ -282,6 +295,7 @@ class FakeEngine(Shared):
             self.counters.restored += n
 
     def truncate(self, n_tokens: int) -> bool:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._open()
             if not 0 < n_tokens <= len(self._tokens):
@@ -299,6 +313,7 @@ class FakeEngine(Shared):
         return FakeSampler(sampling)
 
     def close(self) -> None:
+        """See :class:`agentkv.engine.base.Engine`."""
         self._closed = True
 
     def __enter__(self) -> FakeEngine:

@@ -142,40 +142,49 @@ class LlamaEngine(Shared):
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
+        """See :class:`agentkv.engine.base.Engine`."""
         return self._lock
 
     @property
     def tokens(self) -> tuple[int, ...]:
+        """See :class:`agentkv.engine.base.Engine`."""
         return tuple(self._tokens)
 
     def fingerprint(self) -> Fingerprint:
+        """See :class:`agentkv.engine.base.Engine`."""
         v_trans = any(section.v_trans for section in self.layout.sections)
         return llama_fingerprint(self.info.sha256, self.settings, self._model.lora_ids, v_trans)
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """See :class:`agentkv.engine.base.Engine`."""
         self._require_open()
         return self._model.tokenize(text, special=special)
 
     def token_bytes(self, token: int) -> bytes:
+        """See :class:`agentkv.engine.base.Engine`."""
         self._require_open()
         check_ids([token], self.info.n_vocab)
         return self._model.token_bytes(token)
 
     def is_end(self, token: int) -> bool:
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], self.info.n_vocab)
         return self._model.is_end(token)
 
     def is_control(self, token: int) -> bool:
+        """See :class:`agentkv.engine.base.Engine`."""
         check_ids([token], self.info.n_vocab)
         return self._model.is_control(token)
 
     def sampler(self, sampling: Sampling, grammar: str | None = None) -> LlamaSampler:
+        """See :class:`agentkv.engine.base.Engine`."""
         self._require_open()
         return LlamaSampler(self._model.vocab, sampling, grammar)
 
     # --- the live context -------------------------------------------------------------------------
 
     def clear(self) -> None:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._require_open()
             self._context.clear(zero=self._has_recurrence or self._is_untrusted)
@@ -183,6 +192,7 @@ class LlamaEngine(Shared):
             self._tokens, self._restored = [], 0
 
     def extend(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> Logits:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._check_extension(tokens)
             for batch in _batches(tokens, self.settings.batch):
@@ -191,6 +201,7 @@ class LlamaEngine(Shared):
             return last
 
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """See :class:`agentkv.engine.base.Engine`."""
         if len(tokens) < 2:
             raise UsageError("scoring takes at least two tokens: the first is the condition of the second")
         with self._lock:
@@ -270,6 +281,7 @@ class LlamaEngine(Shared):
     # --- states -----------------------------------------------------------------------------------
 
     def capture(self) -> State:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._require_open()
             if not self._tokens:
@@ -290,6 +302,7 @@ class LlamaEngine(Shared):
         return blobs.parse(blob, len(self._tokens), 0)
 
     def restore(self, state: State) -> None:
+        """See :class:`agentkv.engine.base.Engine`."""
         with self._lock:
             self._require_open()
             self._check_state(state)
