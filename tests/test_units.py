@@ -30,8 +30,8 @@ def callables(package: str) -> Iterator[tuple[str, Any, str]]:
     for name in PUBLIC[package]:
         thing = getattr(import_module(package), name)
         if inspect.isclass(thing):
-            parents = thing.__mro__
-            about = "\n".join(documented(base) + documented(vars(base).get("__init__")) for base in parents)
+            inits = [vars(base)["__init__"] for base in thing.__mro__ if "__init__" in vars(base)]
+            about = "\n".join(part.__doc__ or "" for part in (*thing.__mro__, *inits))
             yield name, thing, about
             for attribute, method in vars(thing).items():
                 if inspect.isfunction(method) and not attribute.startswith("_"):

@@ -180,8 +180,9 @@ def search_documents(
     ``ask`` the memory's own model answers from up to ``k`` chunks, each grafted by itself, and the agent gets a
     sentence or two instead of the passages; the artifact is a dict of ``answer`` (or None), ``evidence`` (quote, path,
     heading, start, stop, verified, origin; or None), ``votes``, ``notes`` (what was skipped or has changed),
-    ``cut_at`` (tokens, 0 for a whole answer) and ``documents``, the chunks that were tried. ``votes`` and ``max_new``
-    are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the retriever.
+    ``cut_at`` (tokens, 0 for a whole answer) and ``documents``, the chunks that were tried. ``votes``, ``max_new``
+    (tokens) and ``rerank_from`` (hits) are those of :meth:`agentkv.documents.Corpus.ask`, the rest is as for the
+    retriever.
 
     ``description`` is what the agent's model sees; name in it what the documents are about. Raises UsageError; the
     tool raises whatever finding and asking raise, but for UsageError and WindowOverflow, which the model sees.

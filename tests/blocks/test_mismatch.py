@@ -117,7 +117,7 @@ def test_the_parts_of_a_skill_are_not_forgotten(tmp_path: Path) -> None:
     with AgentMemory(tmp_path / "store", engine()) as memory:
         SkillLibrary(memory, tmp_path / "skills", references=True).sync()
     with AgentMemory(tmp_path / "store", engine(FLASH)) as memory:
-        with pytest.warns(AgentKVWarning, match="read again for this one"):
+        with pytest.warns(AgentKVWarning, match="prefilled again for this one"):
             SkillLibrary(memory, tmp_path / "skills").sync()
         with pytest.warns(
             AgentKVWarning, match=r"left out, since another engine has made them: big/references/more\.md"

@@ -314,7 +314,7 @@ def test_a_memory_that_has_only_asked_goes_on_too(root: Path, tmp_path: Path) ->
     memory.names()
     memory.ask(ASKED, skill="returns")
     shutil.rmtree(root)
-    with pytest.warns(AgentKVWarning, match="as they were a moment ago"):
+    with pytest.warns(AgentKVWarning, match="those of a moment ago"):
         assert memory.ask(ASKED, skill="returns").logits_sha256 == right.logits_sha256
     with pytest.raises(UnknownSkill):
         memory.ask(ASKED, skill="another")

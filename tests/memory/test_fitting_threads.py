@@ -22,9 +22,9 @@ WINDOW = 512
 
 def reply(prompt: str) -> str:
     """The numbers of the questions that the model sees; of what it is to summarise, the first and the last."""
-    seen = re.findall(r"number (\d+)", prompt) or ["none"]
+    seen = re.findall(r"nr (\d+)", prompt) or ["none"]
     if prompt.rpartition("user\n")[2].startswith(SUMMARISE):
-        return f"From number {seen[0]} to number {seen[-1]}."
+        return f"From nr {seen[0]} to nr {seen[-1]}."
     return f"I see {seen[0]} to {seen[-1]}"
 
 
@@ -42,7 +42,7 @@ def talk(root: Path, when_full: WhenFull, turns: int, first: int = 1, **how: Any
         for number in range(first, first + turns):
             if number % 25 == first % 25:
                 thread = opened(root, when_full, **how)
-            done.append(thread.ask(f"This is number {number}", skill=None, max_new=40))
+            done.append(thread.ask(f"This is nr {number}", skill=None, max_new=40))
     return done
 
 
@@ -52,7 +52,7 @@ def test_refuse_is_the_default_and_refuses_for_ever(tmp_path: Path) -> None:
     done = 0
     with contextlib.suppress(WindowOverflow):
         for done in range(40):
-            thread.ask(f"This is number {done}", skill=None, max_new=40)
+            thread.ask(f"This is nr {done}", skill=None, max_new=40)
     assert 3 < done == len(thread.turns) < 39
     with pytest.raises(WindowOverflow):
         memory.thread("t").ask("And now?", max_new=40)
@@ -65,7 +65,7 @@ def test_three_hundred_turns_in_a_small_window(tmp_path: Path, when_full: WhenFu
     root = tmp_path / "store"
     turns = talk(root, when_full, 300)
     entries = opened(root, when_full).turns
-    assert [entry.question for entry in entries] == [f"This is number {n}" for n in range(1, 301)], "the log has all"
+    assert [entry.question for entry in entries] == [f"This is nr {n}" for n in range(1, 301)], "the log has all"
     assert all(sum(turn.tokens.model_dump().values()) <= WINDOW for turn in turns)
     # The answers show what the model saw: always the question itself and one turn before it at least.
     for number, (turn, entry) in enumerate(zip(turns, entries, strict=True), 1):
@@ -101,7 +101,7 @@ def test_the_record_the_warning_and_the_log_say_what_was_left_out(tmp_path: Path
     thread = opened(tmp_path / "store", "keep-last")
     before = thread.turns
     with pytest.warns(AgentKVWarning, match=r"were not shown to the model.*512.*nothing was shown instead") as caught:
-        turn = thread.ask("This is number 31", max_new=40)
+        turn = thread.ask("This is nr 31", max_new=40)
     assert turn.notes == (str(caught[0].message),)
     assert re.search(rf"the first {thread.turns[-1].left_out} turns", turn.notes[0])
     assert thread.turns[:-1] == before
@@ -112,14 +112,14 @@ def test_a_summary_is_the_models_own_and_stands_for_the_turns_before(tmp_path: P
     talk(tmp_path / "store", "summarise", 30, window=1024)
     thread = opened(tmp_path / "store", "summarise", window=1024)
     with pytest.warns(AgentKVWarning, match="a summary was shown instead"):
-        thread.ask("This is number 31", max_new=40)
+        thread.ask("This is nr 31", max_new=40)
     last = thread.turns[-1]
-    assert last.summary == f"From number 1 to number {last.left_out}."
+    assert last.summary == f"From nr 1 to nr {last.left_out}."
     prompt = thread._shown("summarise").messages(thread.turns, thread.messages[0])
     assert [message.content for message in prompt[:3]] == [
         SUMMARISE,
         last.summary,
-        f"This is number {last.left_out + 1}",
+        f"This is nr {last.left_out + 1}",
     ]
 
 
@@ -157,7 +157,7 @@ def test_a_turn_that_fills_most_of_the_window_goes_on_alone(tmp_path: Path) -> N
     talk(tmp_path / "store", "keep-last", 5)
     thread = opened(tmp_path / "store", "keep-last")
     with pytest.warns(AgentKVWarning, match="the first 5 turns"):
-        turn = thread.ask(f"This is number 6, {'x' * 380}", max_new=40)
+        turn = thread.ask(f"This is nr 6, {'x' * 380}", max_new=40)
     assert turn.text == "I see 6 to 6"
     assert thread.turns[-1].left_out == 5
 
@@ -167,9 +167,9 @@ def test_a_rewind_and_a_fork_see_what_the_turn_that_they_go_on_from_saw(tmp_path
     thread = opened(tmp_path / "store", "keep-last")
     fork = thread.fork("fork", at=3)
     assert fork.turns[-1].left_out == 0
-    assert fork.ask("This is number 4", max_new=40).text == "I see 1 to 4"
+    assert fork.ask("This is nr 4", max_new=40).text == "I see 1 to 4"
     thread.rewind(3)
-    again = opened(tmp_path / "store", "keep-last").ask("This is number 4", max_new=40)
+    again = opened(tmp_path / "store", "keep-last").ask("This is nr 4", max_new=40)
     assert again.text == "I see 1 to 4"
     assert again.tokens.restored > again.tokens.prefilled
 
@@ -179,8 +179,8 @@ def test_a_manual_that_leaves_less_room_makes_a_cut(tmp_path: Path) -> None:
     thread = memory.thread("t", when_full="keep-last")
     memory.deposit_text("shop", "The shop is open. " * 16)
     for number in range(1, 5):
-        thread.ask(f"This is number {number}", skill=None, max_new=40)
+        thread.ask(f"This is nr {number}", skill=None, max_new=40)
     assert not thread.turns[-1].left_out
     with pytest.warns(AgentKVWarning, match="were not shown|was not shown"):
-        thread.ask("This is number 5", skill="shop", max_new=40)
+        thread.ask("This is nr 5", skill="shop", max_new=40)
     assert thread.turns[-1].left_out > 0
