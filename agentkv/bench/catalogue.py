@@ -68,7 +68,9 @@ class Settings:
         (1000, 5000, 20_000), "Numbers of blocks.", metavar="N,N,…", shown="1000,5000,20000", small=(500, 2000)
     )
     processes: int = option(3, "How often each question is asked in a new process.", least=1, small=1)
-    folder: Path | None = option(None, "Where the store is made.", metavar="DIR", shown="the system's temporary folder")
+    folder: Path | None = option(
+        None, "A folder on the disk that is meant.", metavar="DIR", shown="the system's temporary folder"
+    )
     synced: int = 100
 
 

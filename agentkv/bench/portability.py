@@ -62,7 +62,9 @@ class Facts(Row):
 class Settings(ModelSettings):
     """``skills``: a folder of them; those that come along by default."""
 
-    skills: Path | None = option(None, "Skill folders; by default those that come along.", metavar="DIR")
+    skills: Path | None = option(
+        None, "A folder of skill folders.", metavar="DIR", shown="those that come with agentkv"
+    )
     manuals: int = option(2, "How many manuals.", name="skills-count", metavar="N", least=1, small=1)
 
 

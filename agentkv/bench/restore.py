@@ -80,7 +80,7 @@ class Settings(ModelSettings):
         ("planes 1", "zstd 1", "raw"), "Settings to compare: codec and level.", metavar="S,S,…"
     )
     folder: Path | None = option(
-        None, "On the disk to be measured.", metavar="DIR", shown="the system's temporary folder"
+        None, "A folder on the disk that is meant.", metavar="DIR", shown="the system's temporary folder"
     )
     texts: tuple[str, ...] | None = None
     repeats: int = 5

@@ -75,7 +75,9 @@ class Settings(ModelSettings):
 
     embedder: str | None = None
     answer_model: str | None = option(None, "Whose answer a decision is compared with.", metavar="NAME|PATH")
-    sizes: tuple[int, ...] = option((8, 40, 72, 200, 1000), "Library sizes.", metavar="N,N,…")
+    sizes: tuple[int, ...] = option(
+        (8, 40, 72, 200, 1000), "Library sizes; made-up cards fill up what the store lacks.", metavar="N,N,…"
+    )
     small: bool = small_option()
 
 

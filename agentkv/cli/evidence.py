@@ -254,7 +254,7 @@ def head(
     *,
     ledger: options.LedgerFolder = None,
     sign: Annotated[
-        Path | None, typer.Option("--sign", metavar="KEYFILE", help="Sign it; the ledger keeps a copy.")
+        Path | None, typer.Option("--sign", metavar="KEYFILE", help="Sign with a key of `agentkv pack keygen`.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write it to a file.")] = None,
 ) -> Result:

@@ -72,8 +72,11 @@ def test_columns_make_cells() -> None:
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    for name, sub in getattr(command, "commands", {}).items():
-        if hasattr(sub, "commands"):
+    """Every command that the help shows, also those that a group makes only when it is asked."""
+    context = typer.Context(command)
+    for name in command.list_commands(context):
+        sub = command.get_command(context, name)
+        if hasattr(sub, "list_commands"):
             yield from commands(sub, (*path, name))
         elif not sub.hidden:
             yield " ".join((*path, name)), sub
@@ -82,14 +85,11 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
 HOMONYMS = {
     "--again": {"deposit", "replay run"},
     "--budget": {"gc", "learn"},
-    "--folder": {"bench catalogue", "bench integrity", "bench restore"},
     "--license": {"pack create", "pack show"},
     "--model": {"bench architectures"},
     "--out": {"evidence head", "replay plan"},
     "--repair": {"check", "learn"},
-    "--sign": {"evidence head", "pack create"},
-    "--sizes": {"bench route"},
-    "--skills": {"bench portability", "bench size"},
+    "--skills": {"bench size"},
     "--strict": {"skills validate"},
     "--tokens": {"show", "docs add"},
 }
@@ -107,6 +107,11 @@ def test_an_option_means_the_same_in_every_command() -> None:
                         found[name][what].append(path)
     assert {name: dict(uses) for name, uses in found.items() if len(uses) > 1} == {}
     assert len(found) > 100
+
+
+def test_each_exception_is_an_option_of_that_command() -> None:
+    options = {path: {name for p in command.params for name in p.opts} for path, command in commands(get_command(app))}
+    assert [(name, path) for name, paths in HOMONYMS.items() for path in paths if name not in options[path]] == []
 
 
 def test_every_command_has_json_and_every_option_says_what_it_does() -> None:

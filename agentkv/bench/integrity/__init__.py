@@ -41,7 +41,9 @@ class Settings:
     parts: tuple[str, ...] = option(
         PARTS, f"Of {', '.join(PARTS)}; by default all.", name="only", metavar="PART,…", shown="all"
     )
-    folder: Path | None = option(None, "Where to try it; by default the system's temporary folder.", metavar="DIR")
+    folder: Path | None = option(
+        None, "A folder on the disk that is meant.", metavar="DIR", shown="the system's temporary folder"
+    )
     small: bool = small_option()
 
 
