@@ -215,8 +215,8 @@ class Corpus(Shared):
     ) -> list[Hit]:
         """The ``k`` chunks that fit best. Raises UnknownCorpus.
 
-        ``rerank_from``: let the model order that many. ``embed``: use embeddings too, of all chunks with an Embedder
-        for which :meth:`embed` was called; else of the first ones of the full-text search.
+        ``rerank_from``: how many hits, the best, the model puts in order; 0 for none. ``embed``: use embeddings too, of
+        all chunks with an Embedder for which :meth:`embed` was called; else of the first ones of the full-text search.
         """
         hits = find(self._there(), query, max(k, rerank_from), embed=embed)
         if rerank_from:
@@ -245,7 +245,8 @@ class Corpus(Shared):
         ``together``: prefill the ``k`` one after the other and answer from all of them; only the first is restored.
         ``refresh``: first cut again the files that have changed since they were added; without it the reply notes
         them. A chunk whose source is gone is passed over, with a note. ``max_new``: most tokens of the answer; None for
-        512, or as many as fit the context window. ``answer_from``, ``shared_words``: see
+        512, or as many as fit the context window. ``rerank_from``: how many hits the model puts in order first.
+        ``answer_from``, ``shared_words``: see
         :func:`agentkv.documents.answer.ask_chunk`.
 
         Raises UnknownCorpus, UsageError, WindowOverflow, StaleDocument if no source is left, Cancelled.

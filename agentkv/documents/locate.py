@@ -48,7 +48,9 @@ not find at all: among fifty 25 instead of 23."""
 
 @dataclass(frozen=True)
 class Hit:
-    """A chunk that was found. ``start`` to ``stop`` are source bytes; ``score``: more is better, by ``method``.
+    """A chunk that was found, ``number`` of the document, counted from 0.
+
+    ``start`` to ``stop`` are source bytes; ``score``: more is better, by ``method``.
 
     ``text``: the chunk without its header. ``cut``: how many characters at its beginning and end are half of a sentence
     that the chunk before or after has in full.

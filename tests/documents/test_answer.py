@@ -105,7 +105,7 @@ def test_a_large_models_answer_that_stands_nowhere_counts_as_not_stated(
 
 
 @pytest.mark.parametrize(
-    ("said", "grounded"),
+    ("answer", "grounded"),
     [
         (["7", "days"], True),
         (["8", "day"], False),  # half is not enough
@@ -116,8 +116,8 @@ def test_a_large_models_answer_that_stands_nowhere_counts_as_not_stated(
         ([], True),
     ],
 )
-def test_grounded_answers(said: list[str], grounded: bool) -> None:
-    assert is_grounded(said, ["long", "return"], "Accepted for 7 days.") is grounded
+def test_grounded_answers(answer: list[str], grounded: bool) -> None:
+    assert is_grounded(answer, ["long", "return"], "Accepted for 7 days.") is grounded
 
 
 def test_a_file_that_changed_or_went_is_told(tmp_path: Path, folder: Path) -> None:
@@ -258,10 +258,10 @@ def test_the_models_likeliest_way_is_taken() -> None:
 
 
 def test_a_bonus_outweighs_the_model_where_it_is_large() -> None:
-    for bonus, wanted in (([0.0, 0.0], 0), ([0.0, 50.0], 1)):
+    for bonus, expected in (([0.0, 0.0], 0), ([0.0, 50.0], 1)):
         engine = FakeEngine(window=256, replies=script("alpha|"))
         logits = engine.extend([*b"q", 259])
-        assert choose(engine, logits, ["alpha|", "beta|"], bonus).index == wanted
+        assert choose(engine, logits, ["alpha|", "beta|"], bonus).index == expected
 
 
 def test_shared_words_count_by_how_rare_they_are() -> None:

@@ -466,7 +466,7 @@ def test_records_of_earlier_versions_are_read(corpus: Corpus, folder: Path) -> N
         old = decode_document(seal(DOCUMENT_MAGIC, canonical_json(body)), key)
         assert (old.encoding_by, old.reader, old.columns) == ("known", 1, ())
         assert old.chunks == record.chunks
-        assert digest_of(old) == digest_of(record)  # so that no index of it is made anew
+        assert digest_of(old) == digest_of(record)  # so that no index of it is rebuilt
         with pytest.raises(Malformed, match="canonical"):
             decode_document(seal(DOCUMENT_MAGIC, b" " + canonical_json(body)), key)
 
@@ -510,10 +510,10 @@ def test_looking_for_a_place_copies_no_array() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100_000 < document.starts.nbytes
-    begun = time.process_time()
+    started = time.process_time()
     for _ in range(2_000):
         document.heading_path(len(text) - 1)
-    assert time.process_time() - begun < 2  # walking 40,000 headings each time takes a minute
+    assert time.process_time() - started < 2  # walking 40,000 headings each time takes a minute
 
 
 def test_adding_is_linear() -> None:

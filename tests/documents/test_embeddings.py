@@ -41,8 +41,8 @@ class ByTopic:
 def topics(memory: AgentMemory, tmp_path: Path) -> Corpus:
     folder = tmp_path / "topics"
     folder.mkdir()
-    for word, said in SAID.items():
-        (folder / f"{NAMES[word]}.md").write_text(f"# About it\n\nHere {said} in the morning.\n")
+    for word, text in SAID.items():
+        (folder / f"{NAMES[word]}.md").write_text(f"# About it\n\nHere {text} in the morning.\n")
     corpus = Corpus(memory, chunk_tokens=256, overlap=0, keep="lazy")
     corpus.add([folder])
     return corpus

@@ -60,8 +60,8 @@ def test_a_rare_name_goes_before_a_word_said_often(memory: AgentMemory, tmp_path
     home = tmp_path / "many"
     home.mkdir()
     for number in range(40):
-        said = "Conduct, conducts, conducted; singers, the singer sings." if number < 2 else "Something else is said."
-        (home / f"{number}.md").write_text(f"# Page {number}\n\n{said}\n")
+        text = "Conduct, conducts, conducted; singers, the singer sings." if number < 2 else "Something else is said."
+        (home / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n")
     (home / "name.md").write_text("# Places\n\nThe choir of Stidebresk is led by Oda.\n\n" + "More is said here. " * 20)
     corpus = Corpus(memory, chunk_tokens=512, overlap=0, keep="lazy")
     corpus.add([home])
@@ -93,7 +93,7 @@ def test_a_hit_says_where_it_stands(filled: Corpus) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "junk", "cut", "version", "table"])
 def test_a_lost_index_is_made_again(filled: Corpus, damage: str) -> None:
-    wanted = filled.find("restocking fee", k=3)
+    expected = filled.find("restocking fee", k=3)
     path = filled.shelf.index_path
     match damage:
         case "gone":
@@ -112,8 +112,8 @@ def test_a_lost_index_is_made_again(filled: Corpus, damage: str) -> None:
             connection.close()
     if damage == "version":
         with pytest.warns(AgentKVWarning, match="rebuilt now"):
-            assert filled.find("restocking fee", k=3) == wanted
-    assert filled.find("restocking fee", k=3) == wanted
+            assert filled.find("restocking fee", k=3) == expected
+    assert filled.find("restocking fee", k=3) == expected
 
 
 def test_an_index_in_use_is_not_thrown_away(filled: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,11 +128,11 @@ def test_an_index_in_use_is_not_thrown_away(filled: Corpus, monkeypatch: pytest.
 
 
 def test_reindexing_needs_neither_files_nor_model(filled: Corpus, folder: Path) -> None:
-    wanted = filled.find("restocking fee", k=3)
+    expected = filled.find("restocking fee", k=3)
     for file in folder.rglob("*.md"):
         file.unlink()
     assert rebuild(filled.shelf) == (len(list(_chunks(filled))), [])
-    assert find(filled.shelf, "restocking fee", k=3) == wanted
+    assert find(filled.shelf, "restocking fee", k=3) == expected
 
 
 def _chunks(corpus: Corpus) -> list[object]:

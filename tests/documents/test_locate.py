@@ -62,8 +62,8 @@ def test_the_chunk_that_holds_the_sentence_whole_is_first(
                 continue
             first = corpus.find(QUESTION, k=1, embed=FakeEmbedder() if embedded else None)[0]
             assert first.number in whole, (number, first.text[-90:])
-            said = [item.text for _, item in _quotable(half)]
-            assert stream or not any("gate" in text for text in said), said
+            texts = [item.text for _, item in _quotable(half)]
+            assert stream or not any("gate" in text for text in texts), texts
 
 
 def test_what_is_cut_and_stands_whole_nowhere_is_still_found(tmp_path: Path, memory: AgentMemory) -> None:

@@ -1,4 +1,4 @@
-"""The answer in a few words: from one sentence, behind examples that are grafted, and left out where they cannot be."""
+"""The answer in a few words: from one sentence, after examples that are restored, and left out where they cannot be."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_without_room_or_exactness_there_is_no_brief_answer(tmp_path: Path) -> N
 def test_a_store_without_room_reads_the_examples(tmp_path: Path) -> None:
     with AgentMemory(tmp_path, FakeEngine(replies=model)) as memory:
         memory.store.set_budget(2000)
-        said = ShortAnswers(memory).answer(QUESTION, SENTENCE, 20)
-        assert said is not None
-        assert (said.text, said.restored) == ("7 days", 0)
+        short = ShortAnswers(memory).answer(QUESTION, SENTENCE, 20)
+        assert short is not None
+        assert (short.text, short.restored) == ("7 days", 0)
 
 
 def test_a_reply_is_the_brief_answer_and_keeps_the_draft(tmp_path: Path) -> None:

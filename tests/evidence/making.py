@@ -35,7 +35,7 @@ def put(folder: Path, *new: bytes) -> None:
 
 
 def remade(folder: Path, old: list[dict[str, Any]], *, first: int = 0) -> list[bytes]:
-    """Lines with every digest made anew from ``first`` on, as a forger with this package would."""
+    """Lines with every digest computed again from ``first`` on, as a forger with this package would."""
     made, previous = [], NOTHING if first == 0 else old[first - 1]["digest"]
     for seq, entry in enumerate(old):
         if seq < first:
@@ -52,7 +52,7 @@ def parsed(folder: Path) -> list[dict[str, Any]]:
 
 
 def forge_head(folder: Path) -> None:
-    """Make head.json anew for the lines that are there."""
+    """Write head.json again for the lines that are there."""
     last = parsed(folder)[-1]
     ledger = parsed(folder)[0]["body"]["ledger"]
     anchor = Anchor(ledger=ledger, count=last["seq"] + 1, head=last["digest"], time="")

@@ -80,7 +80,7 @@ def test_an_unknown_run_and_an_ambiguous_one(tmp_path: Path) -> None:
 def test_payload_files_are_salted_and_can_be_kept_out(tmp_path: Path) -> None:
     ledger = filled(tmp_path / "ledger", payloads="files")
     files = sorted(path for path in (ledger.folder / "payloads").rglob("*.json"))
-    assert len(files) == 8  # the same answer twice is two files: one cannot be told from the other
+    assert len(files) == 8  # the same answer twice is two files: nothing shows that they are the same
     assert all(path.stem == sha256(path.read_bytes()) for path in files)
     assert b"It is 2" not in (ledger.folder / FILE).read_bytes()
     assert ledger.items(ledger.find("last"))[0].raw == {"text": "It is 2.", "p": 0.1}

@@ -135,20 +135,20 @@ def test_an_attempt_without_a_result_stays_on_record(made: ReplayPlan, ledger: L
         replay.run(made, ledger, runner=Runner({"exit_code": -11, "result": None}))
     verdict = replay.run(made, ledger, runner=Runner(outcome(48), outcome(48)))
     assert (verdict.passed, verdict.attempts) == (True, {"one": 1})
-    anew = replay.run(made, ledger, runner=Runner(outcome(48), outcome(48)), again=True)
-    assert (anew.attempts, len(ledger.runs())) == ({}, 2)
+    second = replay.run(made, ledger, runner=Runner(outcome(48), outcome(48)), again=True)
+    assert (second.attempts, len(ledger.runs())) == ({}, 2)
 
 
 def test_a_plan_made_after_the_run_is_refused(made: ReplayPlan, ledger: Ledger) -> None:
-    """The run names the plan, and the ledger has the plan's digest only behind it."""
-    begun = ledger.begin("replay", plan=made.digest)
+    """The run names the plan, and the ledger has the plan's digest only after it."""
+    new_run = ledger.begin("replay", plan=made.digest)
     for step in DRAFT.steps:
-        begun.record(step.name, outcome(48))
-    begun.end()
+        new_run.record(step.name, outcome(48))
+    new_run.end()
     with pytest.raises(PlanRefused, match="never entered"):
         replay.judge(made, ledger)
     ledger.register_plan(made.digest, "demo")
-    with pytest.raises(PlanRefused, match=rf"entered \(record 5\) after run {begun.id} \(record 1\)"):
+    with pytest.raises(PlanRefused, match=rf"entered \(record 5\) after run {new_run.id} \(record 1\)"):
         replay.judge(made, ledger)
 
 
@@ -157,10 +157,10 @@ def test_moving_the_plan_before_the_run_breaks_the_chain_or_the_anchor(made: Rep
         pass
     published = ledger.head()
     assert published is not None
-    begun = ledger.begin("replay", plan=made.digest)
+    new_run = ledger.begin("replay", plan=made.digest)
     for step in DRAFT.steps:
-        begun.record(step.name, outcome(48))
-    begun.end()
+        new_run.record(step.name, outcome(48))
+    new_run.end()
     ledger.register_plan(made.digest, "demo")
     old = parsed(ledger.folder)
     old.insert(1, old.pop())
@@ -213,8 +213,8 @@ def test_another_tree_is_refused_and_the_files_named(made: ReplayPlan, ledger: L
     assert refused.value.differences == ["gone.py is missing", "records.py is new", "tracing.py differs"]
     assert (runner.asked, ledger.folder.exists()) == ([], False)
     ledger.register_plan(other.digest, "demo")
-    begun = ledger.begin("replay", plan=other.digest)
-    begun.end()
+    new_run = ledger.begin("replay", plan=other.digest)
+    new_run.end()
     with pytest.raises(PlanRefused, match=r"another source tree: gone\.py is missing, and 2 more"):
         replay.judge(other, ledger)
 
@@ -234,9 +234,9 @@ def test_another_model_fails(ledger: Ledger) -> None:
 
 def test_two_results_of_one_step_are_refused(made: ReplayPlan, ledger: Ledger) -> None:
     ledger.register_plan(made.digest, "demo")
-    begun = ledger.begin("replay", plan=made.digest)
-    begun.record_all([Item("one", outcome(47)), Item("one", outcome(48))])
-    begun.end()
+    new_run = ledger.begin("replay", plan=made.digest)
+    new_run.record_all([Item("one", outcome(47)), Item("one", outcome(48))])
+    new_run.end()
     with pytest.raises(PlanRefused, match="two results for step 'one'"):
         replay.judge(made, ledger)
 

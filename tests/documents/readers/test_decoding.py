@@ -280,8 +280,8 @@ def test_a_quote_stands_at_its_bytes_in_the_file_s_own_encoding(tmp_path: Path, 
         assert found
         for evidence in found:
             assert evidence.verified
-            said = file.read_bytes()[evidence.start : evidence.stop].decode(evidence.encoding)
-            assert normalised(said).lstrip("\ufeff") == evidence.quote
+            quoted = file.read_bytes()[evidence.start : evidence.stop].decode(evidence.encoding)
+            assert normalised(quoted).lstrip("\ufeff") == evidence.quote
         (record,) = corpus.shelf.all().values()
         whole = b"".join(file.read_bytes()[w.start : w.stop] for w in record.chunks)
         assert whole == file.read_bytes()

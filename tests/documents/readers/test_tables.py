@@ -129,7 +129,7 @@ def mark_of(name: str) -> str:
 def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []  # what a small model answers from
+    asked: list[str] = []  # what a small model answers from
     for name, make in TABLES.items():
         (tmp_path / name).write_text(make()[1], newline="")
     for name in TABLES:
@@ -142,7 +142,7 @@ def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(
         with AgentMemory(tmp_path / f"store-{name}", FakeEngine(window=4096, replies=replies)) as memory:
             corpus = Corpus(memory, chunk_tokens=400, overlap=0, keep="lazy")
             corpus.add([tmp_path / name])
-            monkeypatch.setattr(corpus.chunks.short_answers, "answer", lambda _, sentence, *how: said.append(sentence))
+            monkeypatch.setattr(corpus.chunks.short_answers, "answer", lambda _, sentence, *how: asked.append(sentence))
             (hit,) = corpus.find("price of part217", k=1)
             assert "part217" in hit.text
             assert "price" in hit.columns
@@ -153,7 +153,7 @@ def test_a_row_from_the_middle_is_found_by_its_column_and_quoted_as_it_stands(
             source = (tmp_path / name).read_bytes()[evidence.start : evidence.stop].decode()
             assert "price" not in source
             assert evidence.columns.replace(mark_of(name), " ").split() == ["part", "price", "place"]
-            assert said[-1] == f"{evidence.columns}: {evidence.quote}"
+            assert asked[-1] == f"{evidence.columns}: {evidence.quote}"
             assert name.endswith(".html") or normalised(source) == evidence.quote
 
 
