@@ -108,16 +108,16 @@ def two_processes(home: Path, _: pytest.MonkeyPatch) -> tuple[int, str]:
 
 
 MISTAKES: list[tuple[Wrong, int, str, str]] = [
-    (wrong_path, 2, "there is no file or folder", "Name a folder that holds a SKILL.md"),
+    (wrong_path, 2, "is not a file or directory", "Name a folder that holds a SKILL.md"),
     (wrong_store, 40, "there is no store here", "Check the path, or deposit something first"),
     (no_runtime, 16, "llama-cpp-python cannot be used", "Run `agentkv doctor`"),
     (no_compiler, 1, "cannot be used", "next: install a C++ compiler (`apt install build-essential`"),
-    (half_a_model, 12, "it is truncated", "delete it and fetch it again, as by `agentkv models pull"),
+    (half_a_model, 12, "is truncated", "delete it and fetch it again, as by `agentkv models pull"),
     (model_not_fetched, 10, "is not on this machine", "Run `agentkv models pull qwen2.5-coder-0.5b`"),
     (newer_store, 41, "has store format 2", "Use the agentkv version that wrote it"),
     (other_engine, 30, "is stored for another engine", "`agentkv migrate --store"),
     (no_disk, 45, "Nothing was stored and nothing was lost", "free some space and repeat the command"),
-    (small_window, 20, "over the window of 200", "open the model with a larger window"),
+    (small_window, 20, "over the context window of 200", "open a larger window"),
     (wrong_skill, 51, "no skill 'fee'", "Did you mean fees?"),
     (no_gpu, 15, "uses no GPU", "install llama-cpp-python built for the GPU"),
     (two_processes, 91, "has gone on elsewhere", "open it again, or fork it"),
@@ -136,9 +136,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("mistake", "code", "wrong", "remedy"), MISTAKES, ids=lambda value: getattr(value, "__name__", "")
-)
+@pytest.mark.parametrize(("mistake", "code", "wrong", "remedy"), MISTAKES, ids=[one[0].__name__ for one in MISTAKES])
 def test_the_message_says_what_is_wrong_and_what_to_do(
     mistake: Wrong, code: int, wrong: str, remedy: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,6 +273,7 @@ def describe(store: BlockStore, manifest: Manifest) -> dict[str, Any]:
         "last_use": iso(last_use(use)),
         "pinned": manifest.block_id in store.pinned(),
         "imported": imported.model_dump(mode="json", exclude={"format", "block_id"}) if imported else None,
+        "adopted_from": manifest.adopted_from.model_dump(mode="json") if manifest.adopted_from else None,
         "exactness": manifest.exactness.value,
         "probe": manifest.probe.model_dump(mode="json") if manifest.probe else None,
         "state_sha256": manifest.state_sha256,
@@ -380,10 +381,11 @@ def _import(imported: dict[str, Any] | None) -> str:
 
 def _exactness(record: dict[str, Any]) -> str:
     probe = record["probe"]
+    adopted = ", computed by another build with the same bits" if record["adopted_from"] else ""
     if probe is None:
-        return f"{record['exactness']}, without a proof"
+        return f"{record['exactness']}{adopted}, without a proof"
     steps = f"{probe['steps']} steps from token {probe['token']}"
-    return f"{record['exactness']}; proof: {steps}, {probe['sha256'][:16]}…"
+    return f"{record['exactness']}{adopted}; proof: {steps}, {probe['sha256'][:16]}…"
 
 
 def _segments(segments: list[dict[str, Any]]) -> str:

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from agentkv import AgentMemory, BlockStore, FakeEngine
+from agentkv.cli import app
 from agentkv.documents import Corpus
 from agentkv.engine.fake import quote
 from agentkv.engine.generate import PROBE_STEPS
@@ -154,6 +156,8 @@ def test_a_build_with_the_same_bits_takes_blocks_over_without_prefill_and_record
         assert (turn.logits_sha256, turn.not_restored) == (said.logits_sha256, None)
         assert memory.blocks.reprove(manifest)
         assert memory.store.check().damage == ()
+    shown = CliRunner().invoke(app, ["show", manifest.block_id[:12], "--store", str(store), "--model", "fake"])
+    assert "exact_by_config, computed by another build with the same bits" in shown.stdout
 
 
 @pytest.mark.parametrize("what", ["state", "logits"])
