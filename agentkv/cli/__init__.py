@@ -31,7 +31,6 @@ from agentkv.cli import (
     care,
     check,
     demo,
-    demo_ask,
     deposit,
     docs,
     docs_add,
@@ -138,7 +137,7 @@ app.add_typer(models.app, name="models", rich_help_panel=_MEASURE)
 app.add_typer(bench.app, name="bench", rich_help_panel=_MEASURE)
 app.add_typer(evidence.app, name="evidence", rich_help_panel=_MEASURE)
 app.add_typer(replay.app, name="replay", rich_help_panel=_MEASURE)
-app.command("_demo-ask", hidden=True)(demo_ask.demo_ask)
+app.command("_demo-ask", hidden=True)(demo.demo_ask)
 
 
 def _version(asked: bool) -> None:

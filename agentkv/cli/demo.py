@@ -1,9 +1,8 @@
-"""``agentkv demo``: the whole idea on one screen. Manuals are read once; a fresh process answers from their
-states.
+"""``agentkv demo``: the whole idea on one screen. Manuals are prefilled once; a new process answers from their states.
 
-Two processes, so that nothing can be left over in memory: this one deposits, ``_demo-ask`` answers, grafted
-and re-read, and the logits of both ways are compared to the last bit. Ends with GuaranteeViolated if they
-differ.
+Two processes, so that nothing can be left over in memory: this one deposits; ``_demo-ask`` has prefilled no manual and
+answers each skill's first question twice, from a graft and then by a cold prefill, with the same pick and the same
+engine. The logits of both ways are compared to the last bit. Ends with GuaranteeViolated if they differ.
 """
 
 from __future__ import annotations
@@ -23,37 +22,36 @@ import orjson
 import typer
 
 from agentkv.cli import demo_screen, options
+from agentkv.cli.command import Result
 from agentkv.cli.deposit import Row, deposit_all, manuals_in, summary
 from agentkv.cli.engines import quoted
-from agentkv.cli.output import count, finish, print_json, say, tell
+from agentkv.cli.options import EngineOptions, StoreOptions
+from agentkv.cli.output import count, print_json, say, tell
 from agentkv.cli.progress import steps_bar
 from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError
 
 if TYPE_CHECKING:
     from agentkv.cli.inventory import Usage
     from agentkv.engine.settings import EngineSettings
+    from agentkv.skills.questions import Route
 
 
 def demo(
+    *,
     skills: options.Skills = None,
     max_new: Annotated[int, typer.Option(metavar="N", min=1, help=options.MAX_NEW_HELP)] = 48,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the last screen to this .html or .png file.")
     ] = None,
-    model: options.Model = None,
-    store: options.Store = None,
-    window: options.Window = None,
-    threads: options.Threads = None,
-    kv_type: options.KvType = None,
-    flash_attention: options.FlashAttention = None,
-    gpu_layers: options.GpuLayers = None,
-    as_json: options.Json = False,
-) -> None:
-    """Read the manuals once, then answer from their stored states in a fresh process, and prove it."""
-    model, settings = options.chosen(store, model, window, threads, kv_type, flash_attention, gpu_layers)
+    as_json: bool,
+    engine: EngineOptions,
+    store: StoreOptions,
+) -> Result:
+    """Prefill the manuals once, then answer from their stored states in a new process, and prove it."""
+    model, settings = engine.chosen(store)
     folder = options.skills_folder(skills)
-    where = options.store_path(store)
-    paste = _commands(store, where, model)
+    where = store.path
+    paste = _commands(store.store, where, model)
     if picture is not None:
         demo_screen.check_picture(picture)
     tell_person = (lambda _: None) if as_json else say
@@ -63,25 +61,14 @@ def demo(
     rows, usage = _deposit(folder, where, model, settings)
     tell_person(f"\n1. {count(len(rows), 'manual')} stored in {where}")
     tell_person(f"   {summary(rows)} ({time.perf_counter() - start:.1f} s with loading the model)")
-    # 2. The questions, in a process that has read nothing.
-    wanted = _questions(folder)
-    tell_person(demo_screen.fresh_process(len(wanted)))
-    arguments = [
-        "--skills",
-        folder,
-        "--max-new",
-        max_new,
-        "--model",
-        model,
-        "--store",
-        where,
-        *_as_options(settings),
-    ]
-    with _answers([str(argument) for argument in arguments], as_json) as lines:
-        answers = [
-            demo_screen.Answer.of(line)
-            for line in steps_bar(lines, len(wanted), "question", lambda index: wanted[index])
-        ]
+    # 2. The questions, in a process that has prefilled nothing.
+    asked = _questions(folder)
+    tell_person(demo_screen.fresh_process(len(asked)))
+    given = {"--skills": folder, "--max-new": max_new, "--model": model, "--store": where}
+    arguments = [str(text) for pair in given.items() for text in pair] + _as_options(settings)
+    with _answers(arguments, as_json) as lines:
+        shown = steps_bar(lines, len(asked), "question", lambda index: asked[index])
+        answers = [demo_screen.Answer.of(line) for line in shown]
     # 3. The table, the sums, the proof.
     totals = demo_screen.totals(answers, usage)
     record = {
@@ -94,7 +81,7 @@ def demo(
     failures = [] if totals["identical"] == len(answers) else [_violated(totals["identical"], len(answers))]
     if picture is not None:
         demo_screen.write_picture(picture, f"agentkv demo, {model}", answers, totals, paste)
-    finish(record, as_json, lambda: demo_screen.show(answers, totals, paste), failures)
+    return Result(record, lambda: demo_screen.show(answers, totals, paste), failures)
 
 
 def _commands(store: Path | None, where: Path, model: str) -> list[tuple[str, str]]:
@@ -114,7 +101,7 @@ def _deposit(folder: Path, store: Path, model: str, settings: EngineSettings) ->
     items, failures = manuals_in([folder])
     if not items:
         raise failures[0][1]
-    with options.open_memory(store, model, settings, create=True) as memory:
+    with options.open_memory(StoreOptions(store), model, settings, create=True) as memory:
         rows, more = deposit_all(memory, items)
         manifests = [memory.store.manifest(row.block_id) for row in rows]
         used = usage(memory.store, [manifest for manifest in manifests if manifest is not None])
@@ -126,8 +113,6 @@ def _deposit(folder: Path, store: Path, model: str, settings: EngineSettings) ->
 
 
 def _questions(folder: Path) -> list[str]:
-    from agentkv.cli.demo_ask import questions
-
     found = [route.query for route in questions(folder)]
     if not found:
         raise UsageError(f"no skill in {folder} has a routes.jsonl with a question")
@@ -144,18 +129,18 @@ def _as_options(settings: EngineSettings) -> list[str]:
 
 @contextmanager
 def _answers(arguments: list[str], as_json: bool) -> Iterator[Iterator[dict[str, Any]]]:
-    """The lines of the second process. It has a session of its own, so that Ctrl-C is told once, here."""
+    """The lines of the second process. It has a session of its own, so that Ctrl-C is reported once, here."""
     import agentkv
 
     home = str(Path(agentkv.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-P", "-m", "agentkv", "_demo-ask", "--json", *arguments]
     # Its stderr goes through a file: two processes must not draw on one terminal line.
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as messages:
         child = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=messages,
             env=os.environ | {"PYTHONPATH": path},
             start_new_session=True,
         )
@@ -167,8 +152,8 @@ def _answers(arguments: list[str], as_json: bool) -> Iterator[Iterator[dict[str,
             child.wait()
             if child.stdout is not None:
                 child.stdout.close()
-            said.seek(0)
-            typer.echo(said.read().decode("utf-8", "replace"), err=True, nl=False)
+            messages.seek(0)
+            typer.echo(messages.read().decode("utf-8", "replace"), err=True, nl=False)
 
 
 def _lines(child: subprocess.Popen[bytes], as_json: bool) -> Iterator[dict[str, Any]]:
@@ -187,6 +172,40 @@ def _lines(child: subprocess.Popen[bytes], as_json: bool) -> Iterator[dict[str, 
 
 def _violated(identical: int, total: int) -> GuaranteeViolated:
     return GuaranteeViolated(
-        f"{total - identical} of {total} answers differ between graft and re-reading: this model and "
+        f"{total - identical} of {total} answers differ between a graft and a cold prefill: this model and "
         "setting are not exact here. Run `agentkv verify --prove`, and please report it."
     )
+
+
+# --- the second process ---------------------------------------------------------------------------
+
+
+def questions(skills: Path) -> list[Route]:
+    """The first labelled question of each skill at or below ``skills``, in the order of their folders."""
+    from agentkv.skills.questions import load_routes
+
+    items, _ = manuals_in([skills])
+    return [route for item in items for route in load_routes(item.path)[:1]]
+
+
+def demo_ask(
+    *,
+    skills: Annotated[Path, typer.Option()],
+    max_new: Annotated[int, typer.Option(min=1)],
+    as_json: bool = True,
+    engine: EngineOptions,
+    store: StoreOptions,
+) -> None:
+    """Answer the demo's questions, from a graft and by a cold prefill, a JSON line each; for `agentkv demo`."""
+    with options.open_memory(store, *engine.chosen(store)) as memory:
+        for route in questions(skills):
+            grafted = memory.ask(route.query, max_new=max_new)
+            cold = memory.ask(route.query, skill=grafted.decision.pick, graft=False, max_new=max_new)
+            line = {
+                "question": route.query,
+                "skill": route.skill,
+                "accepted": list(route.answers),
+                "grafted": grafted.model_dump(mode="json"),
+                "reread": cold.model_dump(mode="json"),
+            }
+            print_json(line, indent=False)

@@ -33,9 +33,9 @@ class Answer:
     skill: str | None
     accepted: list[str]
     grafted: Turn
-    reread: Turn
+    cold: Turn
     grafted_right: bool
-    reread_right: bool
+    cold_right: bool
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> Answer:
@@ -44,10 +44,10 @@ class Answer:
         from agentkv.skills.questions import contains_answer
 
         grafted = Turn.model_validate(line["grafted"], strict=False)
-        reread = Turn.model_validate(line["reread"], strict=False)
+        cold = Turn.model_validate(line["reread"], strict=False)
         accepted = line["accepted"]
-        rights = contains_answer(grafted.text, accepted), contains_answer(reread.text, accepted)
-        return cls(line["question"], line["skill"], accepted, grafted, reread, *rights)
+        rights = contains_answer(grafted.text, accepted), contains_answer(cold.text, accepted)
+        return cls(line["question"], line["skill"], accepted, grafted, cold, *rights)
 
     @property
     def routed_right(self) -> bool:
@@ -57,13 +57,13 @@ class Answer:
     @property
     def identical(self) -> bool:
         """Whether all of the manual was restored, and every logit and the text are the same both ways."""
-        same = self.grafted.logits_sha256 == self.reread.logits_sha256 and self.grafted.text == self.reread.text
+        same = self.grafted.logits_sha256 == self.cold.logits_sha256 and self.grafted.text == self.cold.text
         return same and self.grafted.not_restored is None
 
     @property
     def speed_up(self) -> float:
-        """Time to the first token, re-read over grafted; routing, the same for both, aside."""
-        return first_token(self.reread) / max(first_token(self.grafted), 1e-6)
+        """Time to the first token, cold over grafted, without routing, which is the same for both."""
+        return first_token(self.cold) / max(first_token(self.grafted), 1e-6)
 
     def record(self) -> dict[str, Any]:
         """The whole of it, for JSON."""
@@ -77,12 +77,12 @@ class Answer:
             "cut": self.grafted.finish == "length",
             "routed_right": self.routed_right,
             "answered_right": self.grafted_right,
-            "reread_right": self.reread_right,
+            "reread_right": self.cold_right,
             "identical": self.identical,
-            "first_token_ms": {"grafted": first_token(self.grafted), "reread": first_token(self.reread)},
-            "answer_ms": {"grafted": whole(self.grafted), "reread": whole(self.reread)},
+            "first_token_ms": {"grafted": first_token(self.grafted), "reread": first_token(self.cold)},
+            "answer_ms": {"grafted": whole(self.grafted), "reread": whole(self.cold)},
             "grafted": self.grafted.model_dump(mode="json"),
-            "reread": self.reread.model_dump(mode="json"),
+            "reread": self.cold.model_dump(mode="json"),
         }
 
 
@@ -97,7 +97,7 @@ def whole(turn: Turn) -> float:
 
 
 def times(ratio: float) -> str:
-    """A ratio for people: one digit behind the point below ten."""
+    """A ratio for people: one digit after the point below ten."""
     return f"{ratio:,.1f}" if ratio < 10 else f"{ratio:,.0f}"
 
 
@@ -111,12 +111,12 @@ def totals(answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
         "questions": len(answers),
         "routed_right": sum(answer.routed_right for answer in answers),
         "answered_right": sum(answer.grafted_right for answer in answers),
-        "reread_right": sum(answer.reread_right for answer in answers),
+        "reread_right": sum(answer.cold_right for answer in answers),
         "identical": sum(answer.identical for answer in answers),
         "median_route_ms": median(lambda answer: answer.grafted.ms.route),
         "median_first_token_ms": {
             "grafted": median(lambda answer: first_token(answer.grafted)),
-            "reread": median(lambda answer: first_token(answer.reread)),
+            "reread": median(lambda answer: first_token(answer.cold)),
         },
         "median_speed_up": median(lambda answer: answer.speed_up),
         "tokens_saved": sum(answer.grafted.tokens.restored for answer in answers),
@@ -131,16 +131,16 @@ def totals(answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
 def opening(model: str) -> str:
     """What is about to happen."""
     return (
-        f"agentkv demo, with {model}. An agent's manuals are read once and their KV states stored. Later "
-        "questions are answered from those states, without reading the manuals again: the same bits, sooner."
+        f"agentkv demo, with {model}. An agent's manuals are prefilled once and their KV states stored. Later "
+        "questions are answered from those states, without a new prefill of the manuals: the same bits, sooner."
     )
 
 
 def fresh_process(n_questions: int) -> str:
     """What the second process does."""
     return (
-        f"\n2. {n_questions} questions, in a fresh process. For each, the router picks a manual and the "
-        "model answers twice: a graft restores the manual's stored state, a cold prefill reads its text."
+        f"\n2. {n_questions} questions, in a new process. For each, the router picks a manual and the "
+        "model answers twice: a graft restores the manual's stored state, a cold prefill computes it from its text."
     )
 
 
@@ -167,7 +167,7 @@ def cells(answers: Sequence[Answer], width: int) -> list[tuple[str, ...]]:
             one_line(answer.grafted.text, width - 6) + (" […cut]" if answer.grafted.finish == "length" else ""),
             _verdict(answer.grafted_right),
             duration(first_token(answer.grafted)),
-            duration(first_token(answer.reread)),
+            duration(first_token(answer.cold)),
             f"{answer.grafted.tokens.restored:,}",
             f"{answer.grafted.logits_sha256[:_HASH_DIGITS]} = both" if answer.identical else "DIFFERENT",
         )
@@ -176,7 +176,7 @@ def cells(answers: Sequence[Answer], width: int) -> list[tuple[str, ...]]:
 
 
 def summed(sums: dict[str, Any]) -> list[tuple[str, str]]:
-    """The sums in words."""
+    """What is summed, and the sum as text."""
     total, first = sums["questions"], sums["median_first_token_ms"]
     return [
         ("answered right", f"{sums['answered_right']} of {total} from a graft, {sums['reread_right']} of {total} cold"),
@@ -225,7 +225,7 @@ def check_picture(path: Path) -> None:
     if path.suffix.lower() not in (".html", ".htm", ".png"):
         raise UsageError(f"--picture {path}: name a file that ends in .html or .png")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"--picture {path}: there is no folder {path.absolute().parent}")
+        raise UsageError(f"--picture {path}: {path.absolute().parent} is not a directory")
     if path.suffix.lower() == ".png" and importlib.util.find_spec("matplotlib") is None:
         raise UsageError("a PNG needs matplotlib: pip install 'agentkv-sdk[plots]', or name a file that ends in .html")
 

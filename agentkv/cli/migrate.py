@@ -59,19 +59,19 @@ def migrate(
 def _done(memory: AgentMemory, todo: Plan, allow_inexact: bool) -> Done:
     from agentkv.migrate import migrate as run
 
-    begun = 0
+    started = 0
     with prefill_bar(todo.tokens, lambda: memory.engine.counters.decoded) as bar:
 
         def on_work(what: str, n_tokens: int) -> None:
-            nonlocal begun
-            begun += n_tokens > 0
+            nonlocal started
+            started += n_tokens > 0
             bar.begin(what, n_tokens)
 
         try:
             with cancelled_by_ctrl_c() as cancellation:
                 return run(memory, allow_inexact=allow_inexact, on_work=on_work, cancellation=cancellation)
         except KeyboardInterrupt:
-            finished = max(0, begun - 1)
+            finished = max(0, started - 1)
             message = f"interrupted: {finished} of {todo.blocks} are done and stay; `agentkv migrate` does the rest"
             raise Interrupted(message, done=finished, total=todo.blocks) from None
 

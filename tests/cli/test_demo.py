@@ -25,11 +25,11 @@ def test_whole(run: Run, skills: Path, store: Path) -> None:
     assert [row["new"] for row in found["manuals"]] == [True, True]
     assert [question["skill"] for question in found["questions"]] == ["fees", "release"]
     for question in found["questions"]:
-        graft, reread = question["grafted"], question["reread"]
+        graft, cold = question["grafted"], question["reread"]
         assert question["identical"]
-        assert graft["logits_sha256"] == reread["logits_sha256"]
-        assert (graft["tokens"]["restored"] > 0, reread["tokens"]["restored"]) == (True, 0)
-        assert graft["decision"]["pick"] == reread["decision"]["pick"]
+        assert graft["logits_sha256"] == cold["logits_sha256"]
+        assert (graft["tokens"]["restored"] > 0, cold["tokens"]["restored"]) == (True, 0)
+        assert graft["decision"]["pick"] == cold["decision"]["pick"]
     assert (found["totals"]["questions"], found["totals"]["identical"]) == (2, 2)
     assert found["totals"]["raw_bytes"] > found["totals"]["stored_bytes"] > 0
 
@@ -38,7 +38,7 @@ def test_screen_of_the_second_run(filled: Run, skills: Path, store: Path) -> Non
     result = filled("demo", "--skills", skills, "--max-new", "8")
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"2 manuals stored in {store}" in result.stdout
-    assert "2 known, nothing to read" in result.stdout
+    assert "2 known, nothing to prefill" in result.stdout
     assert "2 of 2: every logit of both ways, to the last bit" in result.stdout
 
 
