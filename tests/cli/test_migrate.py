@@ -140,7 +140,7 @@ def test_a_build_with_the_same_bits_takes_blocks_over_without_prefill_and_record
         for number in range(5):
             memory.deposit_text(f"note-{number}", f"Note {number} says {number * 9}. " * (number + 1))
         memory.thread("t").ask("I am Ann.", skill="note-1")
-        shown = memory.ask("What says Note 3?", skill="note-3")
+        before = memory.ask("What says Note 3?", skill="note-3")
     with memory_of(store, two) as memory:
         assert plan(memory).adoptable >= 6
         read = memory.engine.counters.decoded
@@ -153,7 +153,7 @@ def test_a_build_with_the_same_bits_takes_blocks_over_without_prefill_and_record
         assert manifest.adopted_from is not None
         assert (manifest.adopted_from.numerics["threads"], manifest.exactness) == (1, Exactness.EXACT_BY_CONFIG)
         turn = memory.ask("What says Note 3?", skill="note-3")
-        assert (turn.logits_sha256, turn.not_restored) == (shown.logits_sha256, None)
+        assert (turn.logits_sha256, turn.not_restored) == (before.logits_sha256, None)
         assert memory.blocks.reprove(manifest)
         assert memory.store.check().damage == ()
     shown = CliRunner().invoke(app, ["show", manifest.block_id[:12], "--store", str(store), "--model", "fake"])
