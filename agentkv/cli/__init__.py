@@ -7,7 +7,7 @@
     inventory.py        a store's content by name, id and model; what went for the budget
     engines.py          what is of another engine than the one that would be opened; commands that deposit it again
     deposit.py ask.py   deposit · ask, chat
-    skills.py skills_deposit.py skills_test.py docs.py docs_add.py docs.py threads.py
+    skills.py skills_deposit.py skills_test.py docs.py docs_add.py threads.py
     inspection.py       list, show
     stats.py settings.py
     check.py care.py    check, verify · gc, rm, pin, unpin

@@ -295,7 +295,7 @@ def deposit_again(store: StoreOptions, model: str, settings: EngineSettings, *, 
         }
     failures: list[AgentKVError] = [error for _, error in done.failed]
     failures += [error for one in corpora for _, error in one.failed]
-    return Result(record, lambda: _show_readd(record, corpora), [*lost, *failures])
+    return Result(record, lambda: _show_again(record, corpora), [*lost, *failures])
 
 
 def _done(memory: AgentMemory, allow_inexact: bool) -> tuple[Again, list[Recut]]:
@@ -339,7 +339,7 @@ def _length(memory: AgentMemory, named: NamedBlock) -> int:
     return len(memory.engine.tokenize(text or "", special=False))
 
 
-def _show_readd(record: dict[str, Any], corpora: Sequence[Recut]) -> None:
+def _show_again(record: dict[str, Any], corpora: Sequence[Recut]) -> None:
     deposits = record["deposits"]
     if deposits:
         show_rows((Column("name", "name", wraps=True), Column("kind", "kind")), deposits)

@@ -112,7 +112,7 @@ def _model(model: str | None, store: Path | None) -> dict[str, Any]:
     found["files"] = [one.entry.name for one in local if one.present]
     found["unfinished"] = [one.entry.name for one in local if not one.present and (one.parts or one.size is not None)]
     try:
-        found["name"] = name = options.chosen(store, model)[0]
+        found["name"] = name = options.EngineOptions(model).chosen(options.StoreOptions(store)).model
     except AgentKVError as error:
         return found | {"fault": error.message}
     entry = models.CATALOGUE.get(name)

@@ -326,20 +326,6 @@ def engine_settings(
     )
 
 
-def chosen(
-    store: Path | None,
-    model: str | None,
-    window: int | None = None,
-    threads: int | None = None,
-    kv_type: str | None = None,
-    flash_attention: bool | None = None,
-    gpu_layers: int | None = None,
-) -> Chosen:
-    """As :meth:`EngineOptions.chosen`, for single options."""
-    options = EngineOptions(model, window, threads, kv_type, flash_attention, gpu_layers)
-    return options.chosen(StoreOptions(store))
-
-
 def stored_choice(store: Path | None) -> EngineChoice:
     """What the store's settings say of the engine; nothing where there is no store yet."""
     from agentkv.records import EngineChoice
