@@ -97,7 +97,7 @@ def test_every_path_that_answers_says_what_is_left_out(
     for asked in (("docs", "ask", "fee?"), ("docs", "find", "fee?", "--rerank", "2")):
         error = error_of(filled(*asked, *options, "--json"))
         assert error["exit_code"] == 81
-        assert "It is there, but another engine has made it" in error["message"]
+        assert "It exists, but another engine has made it" in error["message"]
         assert "agentkv migrate" in error["message"]
         assert "There are: documents" not in error["message"]
     assert filled("ask", QUESTION, "--skill", "fees", *options).exit_code == 30
