@@ -123,6 +123,10 @@ class Length(Row):
             control_equal_steps=None if control is None else sum(a == b for a, b in zip(*control, strict=True)),
         )
 
+    def control(self) -> str:
+        """Steps of the plain per-sequence state that are equal."""
+        return "not windowed" if self.control_equal_steps is None else f"{self.control_equal_steps}/{STEPS}"
+
 
 class Divergence(Row):
     """Of one variant, over all samples. ``argmax_flips``: how often the top-1 token changed."""
@@ -200,7 +204,7 @@ class Exactness(Benchmark[Settings]):
                 Column("tokens", lambda row: f"{row.n:,}"),
                 Column("restored = prefilled", lambda row: f"{row.equal_steps}/{STEPS}"),
                 Column("captured again, equal", lambda row: "yes" if row.recaptured_equal else "no"),
-                Column("control, equal", lambda row: f"{row.control_equal_steps or '-'}"),
+                Column("control, equal", Length.control),
             ),
         ),
         Table(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +42,10 @@ _SHARED: dict[str, Any] = {
     "small": Small,
 }
 """The options of :data:`agentkv.bench.base.SHARED`."""
+
+
+_HEADING = 14
+"""Characters that a line of a heading may have, unless a cell below it has more."""
 
 
 # --- a command from a class -------------------------------------------------------------------------
@@ -141,11 +146,16 @@ def show_tables(tables: Iterable[Table[Any]], result: Mapping[str, Any]) -> None
     """Each that has rows, and an empty line after it."""
     for one in tables:
         rows = one.cells(result)
-        if rows:
-            texts = [column.heading for column in one.columns if column.left]
-            numbers = [column.heading for column in one.columns if not column.left]
-            table(one.headings, rows, right=numbers, wraps=texts)
-            say()
+        if not rows:
+            continue
+        widest = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        headings = [
+            textwrap.fill(column.heading, max(width, _HEADING))
+            for column, width in zip(one.columns, widest, strict=True)
+        ]
+        texts = {heading for heading, column in zip(headings, one.columns, strict=True) if column.left}
+        table(headings, rows, right=[heading for heading in headings if heading not in texts], wraps=list(texts))
+        say()
 
 
 def begin(ledger: Path | None, benchmark: str, settings: Mapping[str, Any], version: int = 1) -> Run | None:

@@ -1,7 +1,7 @@
-"""Putting states that were read apart one behind the other. Wrong, and here only to show by how much.
+"""Putting states that were prefilled apart one after the other. Wrong, and here only to show by how much.
 
-Two ways. *As they stand*: the second state's rows, read from position 0 on, are laid behind the first's. *In place*:
-the second is read alone at the positions that it will have, so that its rotary keys are right, and only its sight of
+Two ways. *As they stand*: the second state's rows, prefilled from position 0 on, are put after the first's. *In place*:
+the second is prefilled alone at the positions it will have, so that its rotary keys are right, and only its sight of
 what stands before it is missing; that is what engines that move and join cached pieces come to at best.
 
 Nothing outside ``bench`` uses this. What agentkv does instead is :func:`agentkv.documents.chunks.chain`.
@@ -10,10 +10,13 @@ Nothing outside ``bench`` uses this. What agentkv does instead is :func:`agentkv
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
-from agentkv.engine.llama.engine import LlamaEngine
+
+if TYPE_CHECKING:
+    from agentkv.engine.llama.engine import LlamaEngine
 
 
 def stitched(first: State, second: State) -> State:
@@ -36,11 +39,13 @@ def read_alone(engine: Engine, tokens: Sequence[int]) -> State:
 
 def can_read_in_place(engine: Engine) -> bool:
     """Whether :func:`read_in_place` works: on llama.cpp, for states whose sections are all attention."""
+    from agentkv.engine.llama.engine import LlamaEngine
+
     return isinstance(engine, LlamaEngine) and blobs.is_sequence(engine.layout)
 
 
 def read_in_place(engine: LlamaEngine, tokens: Sequence[int], position: int) -> State:
-    """The state of ``tokens`` with nothing before them, from ``position`` on, told as if from 0 on."""
+    """The state of ``tokens`` with nothing before them, from ``position`` on, presented as if from 0 on."""
     engine.clear()
     engine._tokens = [0] * position
     try:
