@@ -221,8 +221,8 @@ def test_cancelling_ends_a_sync_and_keeps_what_is_done(memory: AgentMemory, root
     assert (library.sync().unchanged, library.sync().unchanged) == (("a",), ("a", "b", "c"))
 
 
-def test_a_root_that_is_no_folder_is_refused(memory: AgentMemory, root: Path) -> None:
-    with pytest.raises(UsageError, match="no folder"):
+def test_a_root_that_is_not_a_directory_is_refused(memory: AgentMemory, root: Path) -> None:
+    with pytest.raises(UsageError, match="not a directory"):
         SkillLibrary(memory, [root, root / "nothing"])
 
 
