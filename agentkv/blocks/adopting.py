@@ -36,10 +36,14 @@ class Adoption:
 
 
 def adoptable(blocks: Blocks) -> dict[str, list[str]]:
-    """Block ids by fingerprint id: those of other builds, equal in content, that this one has not. Reads no state."""
+    """Block ids by fingerprint id: those of other builds, equal in content, that this one has not. Reads no state.
+
+    Left out are builds that were migrated from before: what was needed of theirs is there.
+    """
     here, found = blocks.fingerprint, dict[str, list[str]]()
+    passed_over = {here.id, *blocks.store.superseded}
     for block_id, summary in blocks.store.files.summaries(lambda _: None):
-        if summary.fingerprint_id != here.id and summary.content == here.content:
+        if summary.fingerprint_id not in passed_over and summary.content == here.content:
             found.setdefault(summary.fingerprint_id, []).append(block_id)
     lacking = {key: [one for one in ids if _is_lacking(blocks, one)] for key, ids in found.items()}
     return {key: ids for key, ids in lacking.items() if ids}
@@ -65,8 +69,9 @@ def adopt(
         samples = {index: usable[index] for index in (0, len(usable) // 2, len(usable) - 1)}
         compared, why_not = 0, ""
         for manifest, parts in samples.values():
-            compared += manifest.n_tokens
-            why_not = why_not or _difference(blocks, manifest, parts, cancellation)
+            compared, why_not = compared + manifest.n_tokens, _difference(blocks, manifest, parts, cancellation)
+            if why_not:
+                break
         if not why_not:
             for manifest, parts in usable:
                 if cancellation is not None and cancellation.requested:

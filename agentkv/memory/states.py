@@ -19,6 +19,7 @@ from agentkv.errors import CorruptThread, IncompatibleFingerprint, StoreError, U
 from agentkv.memory.fitting import Shown
 from agentkv.memory.threads import Transcript, checkpoints, names, note_state
 from agentkv.records import ThreadEntry
+from agentkv.store.catalog import BlockStore
 
 if TYPE_CHECKING:
     from agentkv.memory.memory import AgentMemory
@@ -45,10 +46,7 @@ def lacking_threads(memory: AgentMemory) -> list[ThreadState]:
     found = []
     for name in names(memory.store):
         with contextlib.suppress(StoreError, CorruptThread, UnknownSkill):
-            turns = list(Transcript(memory.store, name).turns)
-            while turns and not (turns[-1].checkpoint and memory.store.exists(turns[-1].checkpoint)):
-                turns.pop()  # of which no state was kept
-            old = turns[-1].checkpoint if turns else None
+            turns, old = _newest(memory.store, name)
             summary = memory.store.files.summary(old) if old else None
             if old is None or summary is None or summary.fingerprint_id == memory.blocks.fingerprint.id:
                 continue
@@ -56,6 +54,20 @@ def lacking_threads(memory: AgentMemory) -> list[ThreadState]:
             if division is None or (division.pieces and not _is_kept(memory, name, division)):
                 found.append(ThreadState(name, division, old, summary.n_tokens))
     return found
+
+
+def _newest(store: BlockStore, thread_id: str) -> tuple[list[ThreadEntry], str | None]:
+    """The turns up to the newest that has a state in the store, and that state; none, if there is none.
+
+    A state that was only noted (:func:`agentkv.memory.threads.note_state`) counts for the whole conversation.
+    """
+    every = list(Transcript(store, thread_id).turns)
+    for n in range(len(every), 0, -1):
+        state = every[n - 1].checkpoint
+        if state and store.exists(state):
+            return every[:n], state
+    noted = [state for state in sorted(checkpoints(store, thread_id)) if store.exists(state)]
+    return (every, noted[0]) if every and noted else ([], None)
 
 
 def _division(memory: AgentMemory, turns: Sequence[ThreadEntry]) -> Division | None:

@@ -177,6 +177,7 @@ def test_a_build_with_other_bits_prefills(tmp_path: Path, what: str, monkeypatch
         (adoption,) = done.adopted
         assert (adoption.blocks, [one.created for _, one in done.deposits]) == (0, [True])
         assert ("other bits" if what == "state" else "logits after") in adoption.why_not
+        assert migrate(memory).adopted == [], "asked once"
         assert memory.routing.manifest("note").adopted_from is None
 
 
@@ -226,8 +227,13 @@ def test_the_state_of_a_thread_goes_with_the_thread(small: Path) -> None:
         states = [entry.checkpoint for entry in memory.thread("visitor 0").history if entry.question is None]
         assert len(states) == 1
         assert states[0] in set(memory.store.block_ids()) - before
+        memory.store.take_away(sorted(before))
+    with memory_of(small, weights="third") as memory:
+        assert migrate(memory).threads == ["visitor 0"], "also where the states of its turns are gone"
+        noted = {entry.checkpoint for entry in memory.thread("visitor 0").history if entry.question is None}
         memory.remove_thread("visitor 0")
-        assert states[0] not in set(memory.store.block_ids())
+        assert len(noted) == 2
+        assert not noted & set(memory.store.block_ids())
 
 
 def test_the_commands(filled: Run, skills: Path, store: Path) -> None:
