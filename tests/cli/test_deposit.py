@@ -175,7 +175,7 @@ def test_a_codec_that_there_is_not_is_refused(
     assert not store.exists() or not list(store.rglob("*.seg"))
 
 
-def test_what_a_budget_makes_go_is_told_and_is_no_success(run: Run, skills: Path, store: Path, tmp_path: Path) -> None:
+def test_what_a_budget_makes_go_is_named_and_a_failure(run: Run, skills: Path, store: Path, tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"note-{number}.txt").write_text(f"note number {number} " * 40)
     notes = sorted(tmp_path.glob("note-*.txt"))
@@ -193,4 +193,4 @@ def test_what_a_budget_makes_go_is_told_and_is_no_success(run: Run, skills: Path
     assert {note.stem for note in notes} - listed <= gone, "whatever is missing was named"
     screen = run("deposit", *notes)
     assert "evicted to stay within the budget: note-" in screen.stdout
-    assert "was stored and went again" in screen.stderr
+    assert "was stored and then evicted" in screen.stderr
