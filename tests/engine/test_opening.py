@@ -86,7 +86,7 @@ def test_a_memory_follows_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_corrupt_settings_are_passed_over_with_a_warning(tmp_path: Path) -> None:
     with BlockStore(tmp_path) as store:
         (store.root / SETTINGS).write_bytes(b"corrupt")
-        with pytest.warns(AgentKVWarning, match="`agentkv settings` sets them"):
+        with pytest.warns(AgentKVWarning, match="set them again with `agentkv settings`"):
             assert store.engine_choice == EngineChoice()
         store.set_engine_choice(EngineChoice(threads=2))
         assert store.engine_choice == EngineChoice(threads=2)
