@@ -298,7 +298,7 @@ def test_a_selection_is_one_thing_and_not_everything() -> None:
 
 def test_it_can_be_done_again_after_a_crash_in_the_middle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = root.with_name("copy")
-    for step in ("_documents", "_remove_blocks", "_lines", "_leftovers", "_prove"):
+    for step in ("_documents", "_remove_blocks", "_lines", "_leftovers", "_check"):
         shutil.copytree(root, copy)
         with monkeypatch.context() as patched, BlockStore(copy) as store:
             patched.setattr(f"agentkv.forget.forgetting.Forgetting.{step}", lambda _: (_ for _ in ()).throw(KeyError))
