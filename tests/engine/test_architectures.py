@@ -149,7 +149,7 @@ def test_the_logits_depend_on_the_first_token(open_tiny: Open, name: str) -> Non
 
 @pytest.mark.parametrize("name", NOT_OPENED)
 def test_a_model_without_a_state_is_not_opened(open_tiny: Open, name: str) -> None:
-    with pytest.raises(ModelUnreadable, match="no state"):
+    with pytest.raises(ModelUnreadable, match="no KV cache to store"):
         open_tiny(name)
 
 
