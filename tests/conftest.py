@@ -15,6 +15,12 @@ from agentkv.sandbox.sandbox import Sandbox
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are as wide as into a pipe; pytest-xdist sets a width for its workers."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Iterator[Engine]:
     from agentkv.engine.llama.engine import LlamaEngine

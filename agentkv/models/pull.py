@@ -311,7 +311,8 @@ def pip_reason(log: str, code: int) -> str:
 def _bytes_in(folder: Path) -> int:
     """Size of the largest file under ``folder``: the wheel being written (pip has it twice for a moment)."""
     largest = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            largest = max(largest, path.stat().st_size)
+    for place, _, names in os.walk(folder):  # passes over what pip removes meanwhile
+        for name in names:
+            with contextlib.suppress(OSError):
+                largest = max(largest, Path(place, name).stat().st_size)
     return largest

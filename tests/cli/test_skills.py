@@ -126,7 +126,7 @@ def test_dry_run_needs_no_store_and_makes_none(run: Run, skills: Path, store: Pa
 def test_dry_run_is_shown_and_fails_for_what_is_broken(run: Run, skills: Path, store: Path) -> None:
     result = run("skills", "deposit", skills, "--dry-run")
     *_, cost, end = result.stdout.splitlines()
-    assert re.fullmatch(r"to read: 2 blocks, \d+ tokens; about \d+ kB on disk and [\d.]+ s, by a block of .*", cost)
+    assert re.fullmatch(r"to prefill: 2 blocks, \d+ tokens; about \d+ kB on disk and [\d.]+ s, by a block of .*", cost)
     assert end == "nothing was changed (--dry-run)"
     broken(skills, "bad")
     result = run("skills", "deposit", skills, "--dry-run")
@@ -199,7 +199,7 @@ def test_deposit_adds_changes_and_removes(run: Run, skills: Path) -> None:
 
 def test_deposit_table(run: Run, skills: Path) -> None:
     header, fees, release, _, total = run("skills", "deposit", skills).stdout.splitlines()
-    assert header.split() == ["name", "blocks", "tokens", "read", "seconds"]
+    assert header.split() == ["name", "blocks", "tokens", "prefilled", "seconds"]
     assert fees.split()[:3] == ["fees", "added", "1"]
     assert release.split()[:2] == ["release", "added"]
     assert total == "2 skills: 2 added"
@@ -423,7 +423,7 @@ def test_test_leaves_what_is_stored_as_it_is(run: Run, skills: Path, store: Path
     found = record(result)
     assert found["deposited"] == []
     assert found["as_stored"] == {
-        "fees": "and its file has changed since; `agentkv skills deposit` reads it",
+        "fees": "and its file has changed since; `agentkv skills deposit` takes it",
         "long": "in 3 blocks; `agentkv skills deposit` would cut it otherwise",
     }
     assert "long: tested as it is stored, in 3 blocks" in result.stderr
@@ -435,7 +435,7 @@ def test_test_leaves_what_is_stored_as_it_is(run: Run, skills: Path, store: Path
     one_segment(store, "release").unlink()
     result = run("skills", "test", skills, "--json")
     assert record(result)["deposited"] == ["new", "release"]
-    assert "read first: new, release" in result.stderr
+    assert "deposited first: new, release" in result.stderr
     manual(tmp_path / "other", "fees", "Other.", '{"query": "q", "skill": null}\n')
     found = record(run("skills", "test", tmp_path / "other", "--json"))
     assert found["as_stored"] == {"fees": f"from {skills / 'fees'}"}

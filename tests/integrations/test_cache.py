@@ -125,7 +125,7 @@ def test_a_damaged_row_is_a_miss_and_goes(cache: AgentKVCache, column: str) -> N
     execute(cache, f"UPDATE answers SET {column} = ?", bytes(bad))
     assert cache.lookup("p", "l") is None
     assert rows(cache) == []
-    assert "damaged" in cache.reason
+    assert "corrupt" in cache.reason
 
 
 def test_a_row_moved_to_another_key_is_a_miss(cache: AgentKVCache) -> None:

@@ -14,7 +14,7 @@ from agentkv.errors import InvalidResult
 
 __all__ = ["MODELS", "Table", "duration", "gigabytes", "megabytes", "milliseconds", "share"]
 
-MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-1.5b")
+MODELS = ("smollm2-135m", "gemma-3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 """The order of rows; other models come after these, by name."""
 
 
