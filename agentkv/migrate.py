@@ -288,11 +288,11 @@ def _seconds(memory: AgentMemory, tokens: int, blocks: int) -> float | None:
     check_window(0, n_tokens, _RATE_STEPS, engine.window)
     with memory.blocks.exclusive():
         engine.clear()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         engine.extend([words[i % len(words)] for i in range(n_tokens)])
-        prefill = (time.perf_counter() - begun) / n_tokens
-        begun = time.perf_counter()
+        prefill = (time.perf_counter() - started) / n_tokens
+        started = time.perf_counter()
         for _ in range(_RATE_STEPS):
             engine.extend(words[:1])
-        step = (time.perf_counter() - begun) / _RATE_STEPS
+        step = (time.perf_counter() - started) / _RATE_STEPS
     return tokens * prefill + blocks * 2 * PROBE_STEPS * step

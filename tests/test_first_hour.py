@@ -22,7 +22,7 @@ from tests.store.faults import refused
 
 QUESTION = "what is the restocking fee?"
 Wrong = Callable[[Path, pytest.MonkeyPatch], tuple[int, str]]
-"""Makes one mistake in a folder with a store; the exit code and what is said."""
+"""Makes one mistake in a folder with a store; the exit code and what is message."""
 
 
 def command(*arguments: object) -> tuple[int, str]:
@@ -122,7 +122,7 @@ MISTAKES: list[tuple[Wrong, int, str, str]] = [
     (no_gpu, 15, "uses no GPU", "install llama-cpp-python built for the GPU"),
     (two_processes, 91, "has gone on elsewhere", "open it again, or fork it"),
 ]
-"""The mistake, its exit code, what is said to be wrong, and what to do."""
+"""The mistake, its exit code, what is message to be wrong, and what to do."""
 
 
 @pytest.fixture
@@ -140,11 +140,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_message_says_what_is_wrong_and_what_to_do(
     mistake: Wrong, code: int, wrong: str, remedy: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exit_code, said = mistake(home, monkeypatch)
+    exit_code, message = mistake(home, monkeypatch)
     assert exit_code == code
-    assert wrong in said
-    assert remedy in said
-    assert "Traceback" not in said
+    assert wrong in message
+    assert remedy in message
+    assert "Traceback" not in message
 
 
 @pytest.mark.skip(reason="nothing listens: there is no server yet, so no port can be taken")

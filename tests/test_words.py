@@ -59,65 +59,19 @@ ALLOWED = {
 }
 """Files (relative to the checkout) that may use a retired term, and where in the line: formats keep their words."""
 
-ROOMS = [
-    "agentkv/cli",
-    "tests/cli",
-    "tests/flywheel",
-    "tests/integrations",
-    "tests/test_examples.py",
-    "agentkv/engine",
-    "agentkv/models",
-    "agentkv/sandbox",
-    "agentkv/figures.py",
-    "agentkv/fusion.py",
-    "agentkv/notices.py",
-    "agentkv/text.py",
-    "agentkv/tracing.py",
-    "tests/engine",
-    "tests/models",
-    "tests/sandbox",
-    "tests/test_fusion.py",
-    "tests/test_notices.py",
-    "tests/test_text.py",
-    "tests/test_tracing.py",
-    "agentkv/__init__.py",
-    "agentkv/_lazy.py",
-    "agentkv/blocks",
-    "agentkv/memory",
-    "agentkv/router",
-    "agentkv/skills",
-    "tests/blocks",
-    "tests/memory",
-    "tests/router",
-    "tests/skills",
-    "tests/test_doctests.py",
-    "tests/test_package.py",
-    "agentkv/bench",
-    "tests/bench",
-    "agentkv/store",
-    "agentkv/io",
-    "agentkv/signing",
-    "agentkv/packs",
-    "agentkv/records.py",
-    "agentkv/errors",
-    "tests/store",
-    "tests/io",
-    "tests/signing",
-    "tests/packs",
-    "agentkv/documents",
-    "agentkv/evidence",
-    "agentkv/forget",
-    "tests/documents",
-    "tests/evidence",
-    "tests/forget",
-]
+ROOMS = ["README.md", "agentkv", "integrations", "examples", "skills/README.md", "tests"]
 """Folders and files that hold to it."""
+LATER = "tests/benchmarks"
+"""Has not been gone through yet: its raw records and their scorers use retired terms as keys."""
 
 
 def texts() -> Iterator[Path]:
     for room in ROOMS:
         place = ROOT / room
-        yield from [place] if place.is_file() else sorted(place.rglob("*.py")) + sorted(place.rglob("*.md"))
+        found = [place] if place.is_file() else sorted(place.rglob("*.py")) + sorted(place.rglob("*.md"))
+        yield from (
+            path for path in found if not path.is_relative_to(ROOT / LATER) and path != Path(__file__).resolve()
+        )
 
 
 @pytest.mark.parametrize("pattern", RETIRED)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Json"]
 
-DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODEL = "qwen2.5-coder-0.5b"
 FAKE = "fake"
 CODEC = "AGENTKV_CODEC"
 _ROUTER_WINDOW = 2048
@@ -59,7 +59,7 @@ def _model(default: str | None) -> Any:
     )
 
 
-Model = Annotated[str | None, _model("as set, else smollm2-135m")]
+Model = Annotated[str | None, _model("as set, else qwen2.5-coder-0.5b")]
 BenchModel = Annotated[str, _model(None)]
 ModelFilter = Annotated[str | None, _model("any; it is not loaded")]
 MaxNew = Annotated[

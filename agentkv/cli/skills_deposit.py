@@ -154,8 +154,9 @@ def _show_plan(plan: Plan, cost: Forecast | None, record: dict[str, Any]) -> Non
     say(f"{count(record['found'], 'skill')}: {', '.join(parts) or 'nothing there'}")
     if cost is not None:
         say(
-            f"to prefill: {count(cost.n_blocks, 'block')}, {cost.n_tokens:,} tokens; about {size(cost.n_bytes)} on disk "
-            f"and {cost.seconds:,.1f} s, by a block of {cost.measured:,} tokens measured, proofs and cards included"
+            f"to prefill: {count(cost.n_blocks, 'block')}, {cost.n_tokens:,} tokens; about {size(cost.n_bytes)} on "
+            f"disk and {cost.seconds:,.1f} s, by a block of {cost.measured:,} tokens measured, "
+            "proofs and cards included"
         )
         if record["budget_bytes"] is not None and cost.n_bytes > record["budget_bytes"]:
             say(f"that is more than the store's budget of {size(record['budget_bytes'])}")

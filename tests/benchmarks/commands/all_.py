@@ -29,7 +29,7 @@ def all_(
     small: common.Small = False,
     work: Work = None,
     only: Only = None,
-    model: options.BenchModel = options.DEFAULT_MODEL,
+    model: options.BenchModel = "smollm2-135m",
     problems: Problems = None,
     threads: options.Threads = None,
     as_json: options.Json = False,

@@ -12,7 +12,7 @@ from tests.benchmarks.commands import common
 
 
 def answers(
-    model: options.BenchModel = options.DEFAULT_MODEL,
+    model: options.BenchModel = "smollm2-135m",
     skills: common.Skills = None,
     per_skill: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions a skill.")] = None,
     small: common.Small = False,

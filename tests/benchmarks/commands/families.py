@@ -12,7 +12,7 @@ from tests.benchmarks.commands import common
 
 
 def families(
-    model: options.BenchModel = options.DEFAULT_MODEL,
+    model: options.BenchModel = "smollm2-135m",
     per_family: Annotated[int, typer.Option(min=1, help="Held-out instances a family.")] = 10,
     direct: Annotated[
         int | None, typer.Option(min=0, show_default="all", help="Instances a family that are also answered directly.")

@@ -12,7 +12,7 @@ from tests.benchmarks.commands import common
 
 
 def interference(
-    model: options.BenchModel = options.DEFAULT_MODEL,
+    model: options.BenchModel = "smollm2-135m",
     per_family: Annotated[int, typer.Option(min=1, help="New tasks for each of the eight.")] = 4,
     problems: Annotated[
         bool, typer.Option("--problems", help="Eight hard problems and their variants, in place of families.")

@@ -19,7 +19,7 @@ ARMS = (
 
 
 def peers(
-    model: options.BenchModel = options.DEFAULT_MODEL,
+    model: options.BenchModel = "smollm2-135m",
     arm: Annotated[
         list[str] | None,
         typer.Option("--arm", metavar="NAME", help=f"Only this arm; may be given several times. Of {', '.join(ARMS)}."),
