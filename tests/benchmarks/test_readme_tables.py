@@ -73,7 +73,8 @@ def test_no_result_and_a_missing_figure_are_told() -> None:
 def test_rows_stand_in_the_order_of_the_models() -> None:
     text = next(table for table in tables.TABLES if table.name == "size").markdown(RESULTS[::-1])
     models = list(dict.fromkeys(re.findall(r"^\| (\S+) \| [\d,]+ \|", text, re.M)))
-    assert models == list(base.MODELS)
+    measured = {result.data["model"] for result in RESULTS if result.data["benchmark"] == "size"}
+    assert models == [model for model in base.MODELS if model in measured]
 
 
 @pytest.mark.parametrize(
