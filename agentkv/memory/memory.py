@@ -63,7 +63,8 @@ class AgentMemory(Shared):
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
     name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.engine.base.Engine`; None for
     ``AGENTKV_MODEL``, else the store's (``agentkv settings``), else qwen2.5-coder-0.5b. ``prefix`` is the agent's
-    system text, prefilled before every manual. ``fallback`` is what is done with a pick that is not a live label; each decision is
+    system text, prefilled before every manual. ``fallback`` is what is done with a pick that is not a live label;
+    each decision is
     appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut so that, on a
     CPU, prefilling them turn by turn gives the bits of prefilling them at once, for up to 11 tokens more a turn; see
     :func:`agentkv.blocks.checkpoints.divide`. ``telemetry``: True for spans of OpenTelemetry, ``"content"`` for spans
