@@ -63,13 +63,13 @@ class AgentMemory(Shared):
     ``store`` is a directory (made if it is not there) or an open :class:`~agentkv.BlockStore`; ``model`` a catalogue
     name, a ``.gguf`` path, ``hf:REPO/FILE`` or an open :class:`~agentkv.engine.base.Engine`; None for
     ``AGENTKV_MODEL``, else the store's (``agentkv settings``), else qwen2.5-coder-0.5b. ``prefix`` is the agent's
-    system text, prefilled before every manual. ``fallback`` is what is done with a pick that is not a live label;
-    each decision is appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations
-    are cut so that, on a CPU, prefilling them turn by turn gives the bits of prefilling them at once, for up to 11
-    tokens more a turn; see :func:`agentkv.blocks.checkpoints.divide`. ``telemetry``: True for spans of
-    OpenTelemetry, ``"content"`` for spans with questions and answers, None to go by ``AGENTKV_OTEL``; see :mod:`agentkv.tracing`. ``strict``: fail with
-    SkillsLeftOut, instead of a warning, where routing would leave out what another engine has deposited. Other keywords
-    are those of :class:`~agentkv.engine.settings.EngineSettings`; what is not given is as the environment says
+    system text, prefilled before every manual. ``fallback`` is what is done with a pick that is not a live label; each
+    decision is appended to ``decisions``, by default a log in the store's folder. ``one_pass``: conversations are cut
+    so that, on a CPU, prefilling them turn by turn gives the bits of prefilling them at once, for up to 11 tokens more
+    a turn; see :func:`agentkv.blocks.checkpoints.divide`. ``telemetry``: True for spans of OpenTelemetry, ``"content"``
+    for spans with questions and answers, None to go by ``AGENTKV_OTEL``; see :mod:`agentkv.tracing`. ``strict``: fail
+    with SkillsLeftOut, instead of a warning, where routing would leave out what another engine has deposited. Other
+    keywords are those of :class:`~agentkv.engine.settings.EngineSettings`; what is not given is as the environment says
     (``AGENTKV_KV_TYPE`` and so on), else the store.
 
     >>> from agentkv import AgentMemory, FakeEngine
