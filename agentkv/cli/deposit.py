@@ -214,12 +214,18 @@ def deposit_all(
 
 def _deposit_one(memory: AgentMemory, item: Item, allow_inexact: bool, cancellation: Cancellation) -> Row:
     start, before = time.perf_counter(), memory.engine.counters.decoded
-    how: Any = {"allow_inexact": allow_inexact, "cancellation": cancellation}
     if item.manual is not None:
-        done = memory.deposit_skill(item.manual, **how)
+        done = memory.deposit_skill(item.manual, allow_inexact=allow_inexact, cancellation=cancellation)
     else:
         source = os.fsencode(item.path.absolute()).decode("utf-8", "replace")
-        done = memory.deposit_text(item.name, item.text, item.description, source=source, **how)
+        done = memory.deposit_text(
+            item.name,
+            item.text,
+            item.description,
+            source=source,
+            allow_inexact=allow_inexact,
+            cancellation=cancellation,
+        )
     return Row(
         name=item.name,
         kind="skill" if item.manual else "text",

@@ -9,6 +9,7 @@ which the corpus has the only copy are asked for (or take ``--yes``).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -333,8 +334,9 @@ def find(
             options.open_memory(store, model, settings, embedder=embedder) as memory,
             cancelled_by_ctrl_c() as cancellation,
         ):
-            how: Any = {"rerank_from": rerank, "embed": memory.embedder, "cancellation": cancellation}
-            hits = Opened(memory, corpus).find(question, k, **how)
+            hits = Opened(memory, corpus).find(
+                question, k, rerank_from=rerank, embed=memory.embedder, cancellation=cancellation
+            )
     else:
         with open_shelf(store, corpus, engine.model) as (_, shelf, _), options.open_embedder(embedder) as opened:
             hits = find_chunks(shelf, question, k, embed=opened)
@@ -409,20 +411,23 @@ def ask(
         cancelled_by_ctrl_c() as cancellation,
     ):
         opened = Opened(memory, corpus)
-        how: Any = {
-            "votes": votes,
-            "together": together,
-            "rerank_from": rerank,
-            "embed": memory.embedder,
-            "max_new": max_new,
-            "answer_from": None if answer_from is None else answer_from.value,
-            "cancellation": cancellation,
-        }
+        asked = functools.partial(
+            opened.ask,
+            question,
+            k,
+            votes=votes,
+            together=together,
+            rerank_from=rerank,
+            embed=memory.embedder,
+            max_new=max_new,
+            answer_from=None if answer_from is None else answer_from.value,
+            cancellation=cancellation,
+        )
         with spinner("asking"):
-            reply = opened.ask(question, k, refresh=bool(refresh), **how)
+            reply = asked(refresh=bool(refresh))
         if reply.moved_on and refresh is None and not as_json and _wants_them_read(reply.moved_on):
             with spinner("adding what has changed"):
-                reply = opened.ask(question, k, refresh=True, **how)
+                reply = asked(refresh=True)
     return Result(_record(corpus, reply), lambda: _show_ask(reply))
 
 

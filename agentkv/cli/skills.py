@@ -76,8 +76,9 @@ def open_library(
     """The library of a command."""
     from agentkv.skills.library import SkillLibrary
 
-    how: dict[str, Any] = {"max_tokens": max_tokens, "references": references, "allow_inexact": allow_inexact}
-    return SkillLibrary(memory, folders_of(paths), **how)
+    return SkillLibrary(
+        memory, folders_of(paths), max_tokens=max_tokens, references=references, allow_inexact=allow_inexact
+    )
 
 
 def fault_record(error: AgentKVError, broken: Broken | None = None) -> dict[str, Any]:

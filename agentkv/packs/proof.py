@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
@@ -98,9 +98,10 @@ class _Prover:
     def recompute(self, manifest: Manifest) -> str:
         """Prefill the block's own tokens after its recomputed parent and compare state and text."""
         parent = self.blocks.store.manifest(manifest.parent_id) if manifest.parent_id else None
-        how: Any = {"allow_inexact": True, "cancellation": self._cancellation}
         try:
-            own = self.blocks.deposit(manifest.tokens, parent=parent, **how).manifest
+            own = self.blocks.deposit(
+                manifest.tokens, parent=parent, allow_inexact=True, cancellation=self._cancellation
+            ).manifest
         except UsageError as error:
             raise self.forged(manifest, f"its tokens are not of this model: {error.message}") from error
         wrong = self._differing(manifest, own)

@@ -114,8 +114,13 @@ class BlockStore(Shared, Bounded, Marked):
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
         self.turn_log = turn_log
-        how: Any = {"codec": codec, "level": level, "verify": verify}
-        files = FileSegmentStore(self.root / "segments", temporaries=self.root / TEMPORARIES, **how)
+        files = FileSegmentStore(
+            self.root / "segments",
+            temporaries=self.root / TEMPORARIES,
+            codec=codec,
+            level=level,
+            verify=verify,
+        )
         self.segments: SegmentStore = files if segments is None else segments
         open_root(self.root, create=create)
         self.files = StoreFiles(self.root, self.segments, self.limits)
