@@ -26,7 +26,9 @@ def test_table(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         *["name", "kind", "model", "made", "by", "tokens", "own", "shared", "hits", "last", "use", "proof"],
         *["other", "engine", "by"],
     ]
-    assert "opens here (--model smollm2-135m), which does not find them: fees, release (engine = fake, here" in note
+    assert (
+        "opens here (--model qwen2.5-coder-0.5b), which does not find them: fees, release (engine = fake, here" in note
+    )
     assert (first.split()[:3], second.split()[0]) == (["fees", "skill", "fake"], "release")
     assert total.startswith("2 blocks and 4 unnamed ones in ")
 

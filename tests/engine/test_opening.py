@@ -11,6 +11,7 @@ from agentkv import AgentKVWarning, AgentMemory, BlockStore, FakeEngine
 from agentkv.engine.opening import choose, expected_fingerprint, from_environment, is_fake, open_engine
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import NoGpu, UsageError
+from agentkv.models.catalogue import DEFAULT
 from agentkv.records import EngineChoice
 from agentkv.store.files import SETTINGS
 
@@ -22,7 +23,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_caller_wins_over_the_environment_over_the_store_over_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose({}, EngineChoice()) == ("smollm2-135m", EngineSettings())
+    assert choose({}, EngineChoice()) == (DEFAULT, EngineSettings())
     stored = EngineChoice(model="gemma-3-270m", kv_type="f32", threads=3)
     assert choose({"model": None}, stored) == ("gemma-3-270m", EngineSettings(kv_type="f32", threads=3))
     monkeypatch.setenv("AGENTKV_KV_TYPE", "q8_0")
