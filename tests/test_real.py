@@ -87,6 +87,7 @@ def test_ctrl_c_in_a_deposit_ends_it_at_once_and_the_next_command_works(tmp_path
     text = tmp_path / "long.txt"
     text.write_text("\n".join(TEXTS) * 4)
     command = [sys.executable, "-m", "agentkv", "deposit", str(text), "--store", str(tmp_path / "store")]
+    command += ["--model", "smollm2-135m"]  # is loaded when the signal comes: in a load it can be lost
     # A shell that runs this in the background has SIGINT ignored, and children inherit that.
     process = subprocess.Popen(
         command,
