@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -115,10 +115,8 @@ def migrate(
     done, store = Done(), memory.store
     fingerprints = _migrated_from(memory)
 
-    @contextlib.contextmanager
-    def holding() -> Iterator[None]:
-        with store.holding(() if store.budget is None else _to_keep(memory)):
-            yield
+    def holding() -> contextlib.AbstractContextManager[None]:
+        return store.holding(() if store.budget is None else _to_keep(memory))
 
     # 1. Blocks of another build with the same bits.
     on_work("comparing builds", 0)

@@ -13,6 +13,7 @@ import pytest
 
 import agentkv
 from agentkv import errors
+from tests.benchmarks.house import circles, imports
 
 PACKAGE = Path(agentkv.__file__).parent
 
@@ -124,34 +125,8 @@ def test_imports_go_down_only() -> None:
     assert wrong == []
 
 
-def graph() -> dict[str, set[str]]:
-    """Each module of the package and its adapters, and the modules that it imports anywhere, for types too."""
-    modules = {}
-    for folder in (PACKAGE, PACKAGE.parent / "integrations" / "langchain_agentkv"):
-        for file in folder.rglob("*.py"):
-            modules[".".join(file.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")] = file
-    edges = {}
-    for module, file in modules.items():
-        found: set[str] = set()
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                full = {f"{node.module}.{alias.name}" for alias in node.names}
-                found |= {name if name in modules else node.module for name in full}
-            elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-        edges[module] = found & set(modules) - {module}
-    return edges
-
-
 def test_no_imports_go_in_a_circle() -> None:
-    edges = {module: set(found) for module, found in graph().items() if found}
-    while leaves := [module for module, found in edges.items() if not found & set(edges)]:
-        for module in leaves:
-            del edges[module]
-    while roots := [module for module in edges if not any(module in found for found in edges.values())]:
-        for module in roots:
-            del edges[module]
-    assert {module: found & set(edges) for module, found in edges.items()} == {}
+    assert circles(imports(PACKAGE.parent)) == {}
 
 
 def test_nothing_in_the_product_imports_the_benchmarks_of_the_checkout() -> None:

@@ -35,18 +35,19 @@ class Adoption:
     why_not: str = ""
 
 
-def adoptable(blocks: Blocks) -> dict[str, list[str]]:
-    """Block ids by fingerprint id: those of other builds, equal in content, that this one has not. Reads no state.
+def adoptable(blocks: Blocks) -> dict[str, list[tuple[Manifest, Parts]]]:
+    """Blocks and their parts by fingerprint id: those of other builds, equal in content, that this one has not.
 
-    Left out are builds that were migrated from before: what was needed of theirs is there.
+    Left out are builds that were migrated from before: what was needed of theirs is there. Reads no state.
     """
-    here, found = blocks.fingerprint, dict[str, list[str]]()
+    here, found = blocks.fingerprint, dict[str, list[tuple[Manifest, Parts]]]()
     passed_over = {here.id, *blocks.store.superseded}
     for block_id, summary in blocks.store.files.summaries(lambda _: None):
         if summary.fingerprint_id not in passed_over and summary.content == here.content:
-            found.setdefault(summary.fingerprint_id, []).append(block_id)
-    lacking = {key: [one for one in ids if _is_lacking(blocks, one)] for key, ids in found.items()}
-    return {key: ids for key, ids in lacking.items() if ids}
+            for manifest, parts in _usable(blocks, block_id):
+                if blocks.valid(blocks.ids_of(parts)[-1]) is None:
+                    found.setdefault(summary.fingerprint_id, []).append((manifest, parts))
+    return found
 
 
 def adopt(
@@ -61,10 +62,7 @@ def adopt(
     StoreFull.
     """
     done = []
-    for ids in adoptable(blocks).values():
-        usable = [(manifest, parts) for block_id in ids for manifest, parts in _usable(blocks, block_id)]
-        if not usable:
-            continue
+    for usable in adoptable(blocks).values():
         usable.sort(key=lambda one: one[0].n_tokens)  # parents come before their children
         samples = {index: usable[index] for index in (0, len(usable) // 2, len(usable) - 1)}
         compared, why_not = 0, ""
@@ -80,10 +78,6 @@ def adopt(
                     _take_over(blocks, manifest, parts)
         done.append(Adoption(usable[0][0].fingerprint, 0 if why_not else len(usable), compared, why_not))
     return done
-
-
-def _is_lacking(blocks: Blocks, block_id: str) -> bool:
-    return any(blocks.valid(blocks.ids_of(parts)[-1]) is None for _, parts in _usable(blocks, block_id))
 
 
 def _usable(blocks: Blocks, block_id: str) -> Iterator[tuple[Manifest, Parts]]:

@@ -26,7 +26,7 @@ _LITTLE = 2_000_000_000
 def doctor(model: options.Model = None, store: options.Store = None, as_json: options.Json = False) -> None:
     """Say what is here: compiler, CPU, llama-cpp-python, models, store, memory, disk; and the one thing to do next."""
     found: dict[str, Any] = {"compiler": _compiler(), "cpu": _cpu(), "llama_cpp": _llama()}
-    found["store"] = _store(store, model)
+    found["store"] = _store(store)
     found |= {"model": _model(model, store), "disk": _disk(options.store_path(store))}
     step, prevents = next_step(found)
     record = found | {"next": step, "usable": not prevents}
@@ -132,11 +132,10 @@ def _model(model: str | None, store: Path | None) -> dict[str, Any]:
     return found | {"here": True, "need": memory_need(path.stat().st_size)}
 
 
-def _store(store: Path | None, model: str | None) -> dict[str, Any]:
+def _store(store: Path | None) -> dict[str, Any]:
     """The store that commands would open; nothing is made."""
     from agentkv.cli.engines import expected
     from agentkv.errors import AgentKVError
-    from agentkv.store.marker import MARKER
 
     path = options.store_path(store).expanduser()
     found: dict[str, Any] = {"path": path, "there": False, "names": 0, "blocks": 0, "of_others": 0, "fault": ""}
@@ -150,7 +149,7 @@ def _store(store: Path | None, model: str | None) -> dict[str, Any]:
             own = {named.name for named in names if not meant.of_block(named.block_id)}
             found["of_others"] = len({named.name for named in names} - own)
     except AgentKVError as error:
-        found["fault"] = error.message if (path / MARKER).exists() or path.exists() else ""
+        found["fault"] = error.message
     return found
 
 

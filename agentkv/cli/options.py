@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Json"]
 
 DEFAULT_MODEL = "qwen2.5-coder-0.5b"
+"""The catalogue's default, which `--help` names without importing the catalogue; a test compares them."""
 FAKE = "fake"
 CODEC = "AGENTKV_CODEC"
 _ROUTER_WINDOW = 2048
@@ -59,7 +60,7 @@ def _model(default: str | None) -> Any:
     )
 
 
-Model = Annotated[str | None, _model("as set, else qwen2.5-coder-0.5b")]
+Model = Annotated[str | None, _model(f"as set, else {DEFAULT_MODEL}")]
 BenchModel = Annotated[str, _model(None)]
 ModelFilter = Annotated[str | None, _model("any; it is not loaded")]
 MaxNew = Annotated[

