@@ -45,13 +45,14 @@ class LlamaEmbedder(Shared):
     def __init__(self, path: Path, *, name: str, sha256: str, threads: int | None = None) -> None:
         import llama_cpp
 
-        from agentkv.engine.llama.native import claim
+        from agentkv.engine.llama.native import claim, interrupts_kept
 
         claim()
         try:
-            self._llama: Any = llama_cpp.Llama(
-                str(path), embedding=True, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False
-            )
+            with interrupts_kept():
+                self._llama: Any = llama_cpp.Llama(
+                    str(path), embedding=True, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False
+                )
         except (ValueError, RuntimeError) as error:
             raise ModelUnreadable(path, f"llama.cpp does not load it ({error})") from error
         self.name = name

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, State
 from agentkv.engine.llama.model import LlamaModel
-from agentkv.engine.llama.native import clear_log, is_flag_set, last_log, pointer_to
+from agentkv.engine.llama.native import clear_log, interrupts_kept, is_flag_set, last_log, pointer_to
 from agentkv.engine.settings import KV_TYPES, EngineSettings
 from agentkv.errors import ModelUnreadable, NativeRefusal
 
@@ -56,11 +56,18 @@ class LlamaContext:
         return params
 
     def _open(self) -> None:
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> None:
         clear_log()
-        self.native = llama_cpp.llama_init_from_model(self._model.native, self.params())
+        with interrupts_kept():
+            self.native = llama_cpp.llama_init_from_model(self._model.native, self.params())
         name = Path(self._model.info.name)
         if not self.native:
-            self.close()
             raise ModelUnreadable(name, f"no context of {self._window:,} tokens ({last_log()})")
         if adapters := self._model.adapters:
             pointers = (llama_cpp.llama_adapter_lora_p_ctypes * len(adapters))(*[adapter for adapter, _ in adapters])
@@ -68,7 +75,6 @@ class LlamaContext:
             llama_cpp.llama_set_adapters_lora(self.native, pointers, len(adapters), scales)
         self.memory = llama_cpp.llama_get_memory(self.native)
         if not self.memory:
-            self.close()
             raise ModelUnreadable(name, "not a causal model: it has no KV cache to store")
         self._setter = SequenceSetter(self.native)
 

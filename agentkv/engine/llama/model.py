@@ -17,7 +17,7 @@ from typing import Any
 import llama_cpp
 
 from agentkv.engine.base import ModelInfo
-from agentkv.engine.llama.native import clear_log, last_log, start_backend
+from agentkv.engine.llama.native import clear_log, interrupts_kept, last_log, start_backend
 from agentkv.engine.settings import EngineSettings, require_gpu
 from agentkv.errors import ModelUnreadable, NativeRefusal
 from agentkv.io.hashing import file_sha256
@@ -41,10 +41,14 @@ class LlamaModel:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = settings.gpu_layers
         clear_log()
-        self.native: Any = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-        if not self.native:
-            raise ModelUnreadable(path, last_log())
+        self.native: Any = None
         try:
+            with interrupts_kept() as interrupts:
+                go_on = llama_cpp.llama_progress_callback(lambda share, data: not interrupts)
+                params.progress_callback = go_on
+                self.native = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+            if not self.native:
+                raise ModelUnreadable(path, last_log())
             if llama_cpp.llama_model_has_encoder(self.native) or llama_cpp.llama_model_is_diffusion(self.native):
                 raise ModelUnreadable(path, "not a causal model: it has no KV cache to store")
             self.vocab: Any = llama_cpp.llama_model_get_vocab(self.native)
@@ -95,7 +99,8 @@ class LlamaModel:
 
     def _adapter(self, file: Path) -> Any:
         gguf_check(file)
-        adapter = llama_cpp.llama_adapter_lora_init(self.native, str(file).encode())
+        with interrupts_kept():
+            adapter = llama_cpp.llama_adapter_lora_init(self.native, str(file).encode())
         if not adapter:
             raise ModelUnreadable(file, f"not a LoRA adapter of this model ({last_log()})")
         return adapter

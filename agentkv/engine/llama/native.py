@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import signal
 import sys
+import threading
 from collections import deque
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import llama_cpp
@@ -44,6 +49,32 @@ def start_backend() -> None:
     claim()
     llama_cpp.llama_log_set(_keep_log, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
+
+
+@contextlib.contextmanager
+def interrupts_kept() -> Iterator[list[int]]:
+    """Ctrl-C while the body loads something takes effect at its end; the list has an entry once it was pressed.
+
+    llama.cpp logs through a Python function, often while it loads, and an exception that a signal handler raises in
+    there is printed and dropped by ctypes: the KeyboardInterrupt would be lost. In another thread than the main one,
+    where handlers do not run, the body just runs.
+    """
+    kept: list[int] = []
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield kept
+        return
+
+    def keep(number: int, frame: FrameType | None) -> None:
+        kept.append(number)
+
+    signal.signal(signal.SIGINT, keep)
+    try:
+        yield kept
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if kept:
+            handler(kept[0], None)
 
 
 def clear_log() -> None:

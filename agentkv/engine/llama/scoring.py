@@ -18,6 +18,7 @@ from agentkv.engine import layout as blobs
 from agentkv.engine.base import Scored, State
 from agentkv.engine.llama.context import SequenceSetter
 from agentkv.engine.llama.model import LlamaModel
+from agentkv.engine.llama.native import interrupts_kept
 
 CELLS = 1024
 """Of the second context: tokens of all sequences decoded together."""
@@ -36,10 +37,15 @@ class SequenceScorer:
         params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = CELLS, _TOKENS, _TOKENS, SEQUENCES
         self._n_vocab = model.info.n_vocab
         self._batch = llama_cpp.llama_batch_init(_TOKENS, 0, 1)
-        self._context = llama_cpp.llama_init_from_model(model.native, params)
-        if not self._context:
+        self._context: Any = None
+        try:
+            with interrupts_kept():
+                self._context = llama_cpp.llama_init_from_model(model.native, params)
+            if not self._context:
+                raise MemoryError
+        except BaseException:
             self.close()
-            raise MemoryError
+            raise
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._setter = SequenceSetter(self._context)
 
