@@ -23,7 +23,7 @@ from agentkv.documents.records import ChunkRecord, DocumentRecord
 from agentkv.documents.shelf import lacking as lacking_corpora
 from agentkv.documents.shelf import shelves
 from agentkv.engine.base import Cancellation
-from agentkv.engine.generate import PROBE_STEPS, check_window
+from agentkv.engine.generate import PROBE_BATCH, PROBE_STEPS, check_window
 from agentkv.errors import AgentKVError, Cancelled, OverBudget, StoreError, StoreFull
 from agentkv.memory import again, states
 from agentkv.memory.memory import AgentMemory
@@ -293,4 +293,5 @@ def _seconds(memory: AgentMemory, tokens: int, blocks: int) -> float | None:
         for _ in range(_RATE_STEPS):
             engine.extend(words[:1])
         step = (time.perf_counter() - started) / _RATE_STEPS
-    return tokens * prefill + blocks * 2 * PROBE_STEPS * step
+    proof = PROBE_BATCH * prefill + (PROBE_STEPS - PROBE_BATCH) * step
+    return tokens * prefill + blocks * 2 * proof

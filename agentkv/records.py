@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentkv.io.hashing import tagged_digest
 
@@ -171,11 +171,24 @@ class SegmentRef(Record):
 
 
 class Probe(Record):
-    """A proof that can be repeated: ``steps`` greedy steps from ``token``, SHA-256 chained over the logits."""
+    """A proof that can be repeated: ``steps`` tokens decoded after the block, SHA-256 chained over their logits.
+
+    The first ``batch`` of them are the block's own from its middle on, decoded at once; the rest are greedy steps.
+    ``token``: the first.
+    """
+
+    added = frozenset({"batch"})
 
     steps: Annotated[int, Field(ge=1, le=4096)]
     token: TokenId
     sha256: Sha256
+    batch: Annotated[int, Field(ge=1, le=4096)] = 1
+
+    @model_validator(mode="after")
+    def _fits(self) -> Probe:
+        if self.batch > self.steps:
+            raise ValueError(f"{self.batch} of {self.steps} steps in one batch")
+        return self
 
 
 class Manifest(Record):

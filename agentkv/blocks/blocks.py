@@ -25,7 +25,7 @@ from agentkv.blocks.restoring import CANNOT_RESTORE, MENDS, Restored, check_size
 from agentkv.blocks.turnlog import TurnLog
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Cancellation, Engine, Logits, State
-from agentkv.engine.generate import PROBE_STEPS, chained, check_window, first_difference, greedy_hashes
+from agentkv.engine.generate import PROBE_BATCH, PROBE_STEPS, chained, check_window, first_difference, probe_hashes
 from agentkv.errors import (
     Cancelled,
     CorruptBlock,
@@ -214,8 +214,7 @@ class Blocks:
         digest = sha256(state.blob.data)
         watch.lap("cut")
         # 3. Prove: the uninterrupted run against a restore of what will be stored.
-        token = tokens[len(tokens) // 2]
-        probe, exactness = self._prove(identity, state, segments, token, allow_inexact, cancellation)
+        probe, exactness = self._prove(identity, state, segments, tokens, allow_inexact, cancellation)
         watch.lap("probe")
         # 4. Store: segments, then the manifest, which commits.
         manifest = Manifest(
@@ -283,18 +282,18 @@ class Blocks:
         identity: str,
         state: State,
         segments: list[tuple[SegmentRef, NDArray[np.uint8]]],
-        token: int,
+        tokens: Sequence[int],
         allow_inexact: bool,
         cancellation: Cancellation | None,
     ) -> tuple[Probe, Exactness]:
-        fresh = greedy_hashes(self.engine, token, PROBE_STEPS, cancellation)
+        fresh = probe_hashes(self.engine, tokens, PROBE_BATCH, PROBE_STEPS, cancellation)
         whole = blobs.assembled(state.layout, len(state.tokens), segments)
         self.engine.clear()
         self.engine.restore(State(state.tokens, state.layout, whole))
-        step = first_difference(fresh, greedy_hashes(self.engine, token, PROBE_STEPS, cancellation))
+        step = first_difference(fresh, probe_hashes(self.engine, tokens, PROBE_BATCH, PROBE_STEPS, cancellation))
         if step is not None and not allow_inexact:
-            raise InexactBlock(identity, step, PROBE_STEPS)
-        probe = Probe(steps=PROBE_STEPS, token=token, sha256=chained(fresh))
+            raise InexactBlock(identity, PROBE_BATCH - 1 + step, PROBE_STEPS)
+        probe = Probe(steps=PROBE_STEPS, token=tokens[len(tokens) // 2], sha256=chained(fresh), batch=PROBE_BATCH)
         return probe, Exactness.EXACT if step is None else Exactness.INEXACT
 
     # --- graft ------------------------------------------------------------------------------------
@@ -435,8 +434,15 @@ class Blocks:
             return False
         with self.exclusive():
             self.graft(manifest)
-            hashes = greedy_hashes(self.engine, manifest.probe.token, manifest.probe.steps)
-            return chained(hashes) == manifest.probe.sha256
+            return self.goes_on_alike(manifest)
+
+    def goes_on_alike(self, manifest: Manifest, cancellation: Cancellation | None = None) -> bool:
+        """Whether the live context, which is at the end of this block, continues as its probe says; it is decoded."""
+        probe = manifest.probe
+        if probe is None:
+            return True
+        tokens = manifest.tokens if probe.batch > 1 else (probe.token,)
+        return chained(probe_hashes(self.engine, tokens, probe.batch, probe.steps, cancellation)) == probe.sha256
 
 
 def _ranges(manifest: Manifest | None) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """``agentkv demo``: the whole idea on one screen. Manuals are prefilled once; a new process answers from their states.
 
 Two processes, so that nothing can be left over in memory: this one deposits; ``_demo-ask`` has prefilled no manual and
-answers each skill's first question twice, from a graft and then by a cold prefill, with the same pick and the same
-engine. The logits of both ways are compared to the last bit. Ends with GuaranteeViolated if they differ.
+answers each skill's first question from a graft, and some of them by a cold prefill too, with the same pick and the
+same engine. The logits of both ways are compared to the last bit. Ends with GuaranteeViolated if they differ.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def demo(
         "questions": [answer.record() for answer in answers],
         "totals": totals,
     }
-    failures = [] if totals["identical"] == len(answers) else [_violated(totals["identical"], len(answers))]
+    differ = totals["identical"] != totals["compared"]
+    failures = [_violated(totals["identical"], totals["compared"])] if differ else []
     if picture is not None:
         demo_screen.write_picture(picture, f"agentkv demo, {model}", answers, totals, paste)
     return Result(record, lambda: demo_screen.show(answers, totals, paste), failures)
@@ -198,14 +199,17 @@ def demo_ask(
 ) -> None:
     """Answer the demo's questions, from a graft and by a cold prefill, a JSON line each; for `agentkv demo`."""
     with options.open_memory(store, *engine.chosen(store)) as memory:
-        for route in questions(skills):
-            grafted = memory.ask(route.query, max_new=max_new)
-            cold = memory.ask(route.query, skill=grafted.decision.pick, graft=False, max_new=max_new)
+        asked = questions(skills)
+        twice = demo_screen.compared(len(asked))
+        for number, route in enumerate(asked):
+            grafted, cold = memory.ask(route.query, max_new=max_new), None
+            if number in twice:
+                cold = memory.ask(route.query, skill=grafted.decision.pick, graft=False, max_new=max_new)
             line = {
                 "question": route.query,
                 "skill": route.skill,
                 "accepted": list(route.answers),
                 "grafted": grafted.model_dump(mode="json"),
-                "reread": cold.model_dump(mode="json"),
+                "reread": cold and cold.model_dump(mode="json"),
             }
             print_json(line, indent=False)

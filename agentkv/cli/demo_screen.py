@@ -27,15 +27,15 @@ _PICKS_WIDTH, _FIGURES_WIDTH, _LEAST = 45, 70, 24
 
 @dataclass(frozen=True)
 class Answer:
-    """One question answered both ways."""
+    """One question, answered from a graft and, if it is one of those compared, by a cold prefill too."""
 
     question: str
     skill: str | None
     accepted: list[str]
     grafted: Turn
-    cold: Turn
+    cold: Turn | None
     grafted_right: bool
-    cold_right: bool
+    cold_right: bool | None
 
     @classmethod
     def of(cls, line: dict[str, Any]) -> Answer:
@@ -44,10 +44,11 @@ class Answer:
         from agentkv.skills.questions import contains_answer
 
         grafted = Turn.model_validate(line["grafted"], strict=False)
-        cold = Turn.model_validate(line["reread"], strict=False)
+        cold = None if line["reread"] is None else Turn.model_validate(line["reread"], strict=False)
         accepted = line["accepted"]
-        rights = contains_answer(grafted.text, accepted), contains_answer(cold.text, accepted)
-        return cls(line["question"], line["skill"], accepted, grafted, cold, *rights)
+        cold_right = None if cold is None else contains_answer(cold.text, accepted)
+        right = contains_answer(grafted.text, accepted)
+        return cls(line["question"], line["skill"], accepted, grafted, cold, right, cold_right)
 
     @property
     def routed_right(self) -> bool:
@@ -55,15 +56,19 @@ class Answer:
         return self.grafted.decision.pick == self.skill
 
     @property
-    def identical(self) -> bool:
-        """Whether all of the manual was restored, and every logit and the text are the same both ways."""
+    def identical(self) -> bool | None:
+        """Whether all of the manual was restored, and every logit and the text are the same both ways; None if it was
+        not compared.
+        """
+        if self.cold is None:
+            return None
         same = self.grafted.logits_sha256 == self.cold.logits_sha256 and self.grafted.text == self.cold.text
         return same and self.grafted.not_restored is None
 
     @property
-    def speed_up(self) -> float:
+    def speed_up(self) -> float | None:
         """Time to the first token, cold over grafted, without routing, which is the same for both."""
-        return first_token(self.cold) / max(first_token(self.grafted), 1e-6)
+        return None if self.cold is None else first_token(self.cold) / max(first_token(self.grafted), 1e-6)
 
     def record(self) -> dict[str, Any]:
         """The whole of it, for JSON."""
@@ -79,10 +84,10 @@ class Answer:
             "answered_right": self.grafted_right,
             "reread_right": self.cold_right,
             "identical": self.identical,
-            "first_token_ms": {"grafted": first_token(self.grafted), "reread": first_token(self.cold)},
-            "answer_ms": {"grafted": whole(self.grafted), "reread": whole(self.cold)},
+            "first_token_ms": {"grafted": first_token(self.grafted), "reread": self.cold and first_token(self.cold)},
+            "answer_ms": {"grafted": whole(self.grafted), "reread": self.cold and whole(self.cold)},
             "grafted": self.grafted.model_dump(mode="json"),
-            "reread": self.cold.model_dump(mode="json"),
+            "reread": self.cold and self.cold.model_dump(mode="json"),
         }
 
 
@@ -104,19 +109,20 @@ def times(ratio: float) -> str:
 def totals(answers: Sequence[Answer], usage: Usage) -> dict[str, Any]:
     """The sums below the tables. ``raw_bytes``: as whole states, ``stored_bytes``: on disk."""
 
-    def median(value: Callable[[Answer], float]) -> float:
-        return statistics.median(value(answer) for answer in answers)
+    def median(value: Callable[[Answer], float | None]) -> float:
+        return statistics.median(known for answer in answers if (known := value(answer)) is not None)
 
     return {
         "questions": len(answers),
+        "compared": sum(answer.cold is not None for answer in answers),
         "routed_right": sum(answer.routed_right for answer in answers),
         "answered_right": sum(answer.grafted_right for answer in answers),
-        "reread_right": sum(answer.cold_right for answer in answers),
-        "identical": sum(answer.identical for answer in answers),
+        "reread_right": sum(bool(answer.cold_right) for answer in answers),
+        "identical": sum(bool(answer.identical) for answer in answers),
         "median_route_ms": median(lambda answer: answer.grafted.ms.route),
         "median_first_token_ms": {
             "grafted": median(lambda answer: first_token(answer.grafted)),
-            "reread": median(lambda answer: first_token(answer.cold)),
+            "reread": median(lambda answer: first_token(answer.cold) if answer.cold else None),
         },
         "median_speed_up": median(lambda answer: answer.speed_up),
         "tokens_saved": sum(answer.grafted.tokens.restored for answer in answers),
@@ -136,11 +142,23 @@ def opening(model: str) -> str:
     )
 
 
+COMPARED = 5
+"""Questions at most that are answered both ways: each cold prefill takes as long as the first reading of its manual."""
+
+
+def compared(n_questions: int) -> set[int]:
+    """Which of the questions, from 0, are answered both ways: all of a few, else some that are spread evenly."""
+    n = min(n_questions, COMPARED)
+    return {i * n_questions // n for i in range(n)}
+
+
 def fresh_process(n_questions: int) -> str:
     """What the second process does."""
+    n = len(compared(n_questions))
+    twice = "twice" if n == n_questions else f"from a graft, {n} of them twice"
     return (
         f"\n2. {n_questions} questions, in a new process. For each, the router picks a manual and the "
-        "model answers twice: a graft restores the manual's stored state, a cold prefill computes it from its text."
+        f"model answers {twice}: a graft restores the manual's stored state, a cold prefill computes it from its text."
     )
 
 
@@ -167,9 +185,11 @@ def cells(answers: Sequence[Answer], width: int) -> list[tuple[str, ...]]:
             one_line(answer.grafted.text, width - 6) + (" […cut]" if answer.grafted.finish == "length" else ""),
             _verdict(answer.grafted_right),
             duration(first_token(answer.grafted)),
-            duration(first_token(answer.cold)),
+            duration(first_token(answer.cold)) if answer.cold else "",
             f"{answer.grafted.tokens.restored:,}",
-            f"{answer.grafted.logits_sha256[:_HASH_DIGITS]} = both" if answer.identical else "DIFFERENT",
+            "DIFFERENT"
+            if answer.identical is False
+            else answer.grafted.logits_sha256[:_HASH_DIGITS] + (" = both" if answer.identical else ""),
         )
         for number, answer in enumerate(answers, 1)
     ]
@@ -177,9 +197,9 @@ def cells(answers: Sequence[Answer], width: int) -> list[tuple[str, ...]]:
 
 def summed(sums: dict[str, Any]) -> list[tuple[str, str]]:
     """What is summed, and the sum as text."""
-    total, first = sums["questions"], sums["median_first_token_ms"]
+    total, n, first = sums["questions"], sums["compared"], sums["median_first_token_ms"]
     return [
-        ("answered right", f"{sums['answered_right']} of {total} from a graft, {sums['reread_right']} of {total} cold"),
+        ("answered right", f"{sums['answered_right']} of {total} from a graft; {sums['reread_right']} of {n} cold"),
         (
             "first token",
             f"{duration(first['grafted'])} from a graft, {duration(first['reread'])} by a cold prefill: "
@@ -187,7 +207,11 @@ def summed(sums: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("tokens saved", f"{sums['tokens_saved']:,} restored instead of prefilled"),
         ("on disk", f"{size(sums['raw_bytes'])} of KV state stored in {size(sums['stored_bytes'])}"),
-        ("the proof", f"{sums['identical']} of {total}: every logit of both ways, to the last bit (SHA-256)"),
+        (
+            "the proof",
+            f"{sums['identical']} of {n} that were answered both ways: every logit, to the last bit (SHA-256); and "
+            "each stored state was restored and compared when it was made",
+        ),
     ]
 
 

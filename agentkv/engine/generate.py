@@ -142,9 +142,29 @@ def generate(
 # --- the exactness probe --------------------------------------------------------------------------
 # A chain of greedy steps whose every logit byte goes into one SHA-256. One step proves nothing: on sliding-window
 # models the first step usually agrees and the divergence begins 2 to 40 steps later. Two probes that agree have seen
-# identical float32 logits at each step.
+# identical float32 logits at each step. A deposit's probe decodes most of its tokens in one batch: every row attends to
+# the whole state at a position of its own, and what differs in one is in the cells that the steps after it read.
 
 PROBE_STEPS = 32
+"""Tokens of a deposit's probe; so many have to fit after a block."""
+PROBE_BATCH = 24
+"""Of them decoded at once."""
+
+
+def probe_hashes(
+    engine: Engine, tokens: Sequence[int], batch: int, steps: int, cancellation: Cancellation | None = None
+) -> list[str]:
+    """SHA-256 of the float32 logits after ``batch`` tokens at once, and after each of ``steps - batch`` greedy steps.
+
+    The batch is of ``tokens``, those of the block itself, from their middle on and round. Raises UsageError for none.
+    """
+    if not tokens:
+        raise UsageError("a block without tokens has no probe")
+    middle = len(tokens) // 2
+    logits = engine.extend([tokens[(middle + i) % len(tokens)] for i in range(batch)], cancellation)
+    if batch == steps:
+        return [sha256(logits.data)]
+    return [sha256(logits.data), *greedy_hashes(engine, int(logits.argmax()), steps - batch, cancellation)]
 
 
 def greedy_hashes(engine: Engine, token: int, steps: int, cancellation: Cancellation | None = None) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from agentkv import AgentMemory, FakeEngine
 from agentkv.cli import demo as command
 from agentkv.cli import options
-from agentkv.cli.demo_screen import Answer, times, totals
+from agentkv.cli.demo_screen import Answer, cells, compared, fresh_process, summed, times, totals
 from agentkv.cli.inventory import Usage
 from agentkv.engine.fake import quote
 
@@ -39,7 +39,7 @@ def test_screen_of_the_second_run(filled: Run, skills: Path, store: Path) -> Non
     assert (result.exit_code, result.stderr) == (0, "")
     assert f"2 manuals stored in {store}" in result.stdout
     assert "2 known, nothing to prefill" in result.stdout
-    assert "2 of 2: every logit of both ways, to the last bit" in result.stdout
+    assert "2 of 2 that were answered both ways: every logit, to the last bit" in result.stdout
 
 
 def test_the_last_screen(filled: Run, skills: Path, store: Path, tmp_path: Path) -> None:
@@ -192,3 +192,18 @@ class TestFake:
             assert isinstance(memory, AgentMemory)
             assert isinstance(memory.engine, FakeEngine)
             assert memory.engine.window == 512
+
+
+def test_of_many_questions_some_are_answered_both_ways_and_the_screen_says_so(lines: list[dict[str, Any]]) -> None:
+    assert [sorted(compared(n)) for n in (1, 5, 6, 10)] == [[0], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 2, 4, 6, 8]]
+    assert "the model answers twice:" in fresh_process(5)
+    assert "from a graft, 5 of them twice:" in fresh_process(10)
+    lines[1]["reread"] = None
+    answers = [Answer.of(line) for line in lines]
+    assert [answer.identical for answer in answers] == [True, None]
+    sums = totals(answers, Usage(30, 20, 10))
+    assert (sums["questions"], sums["compared"], sums["identical"]) == (2, 1, 1)
+    assert sums["median_speed_up"] == answers[0].speed_up
+    assert [row[-1].endswith(" = both") for row in cells(answers, 40)] == [True, False]
+    assert dict(summed(sums))["the proof"].startswith("1 of 1 that were answered both ways")
+    assert answers[1].record()["reread"] is None
