@@ -292,7 +292,7 @@ class Blocks:
         self.engine.restore(State(state.tokens, state.layout, whole))
         step = first_difference(fresh, probe_hashes(self.engine, tokens, PROBE_BATCH, PROBE_STEPS, cancellation))
         if step is not None and not allow_inexact:
-            raise InexactBlock(identity, PROBE_BATCH - 1 + step, PROBE_STEPS)
+            raise InexactBlock(identity, step, PROBE_STEPS)
         probe = Probe(steps=PROBE_STEPS, token=tokens[len(tokens) // 2], sha256=chained(fresh), batch=PROBE_BATCH)
         return probe, Exactness.EXACT if step is None else Exactness.INEXACT
 

@@ -212,6 +212,10 @@ class Engine(Protocol):
         """
         ...
 
+    def extend_each(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> NDArray[np.float32]:
+        """As :meth:`extend`, but the logits after each token, shape (len(tokens), n_vocab): for few tokens."""
+        ...
+
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Decode ``tokens`` (≥ 2); natural-log probability of each but the first, shape (len(tokens) - 1,)."""
         ...

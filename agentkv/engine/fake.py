@@ -194,6 +194,12 @@ class FakeEngine(Shared):
                 self._append(token)
             return self._logits()
 
+    def extend_each(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> NDArray[np.float32]:
+        """See :class:`agentkv.engine.base.Engine`."""
+        with self._lock:
+            self._check_extension(tokens)
+            return np.stack([self.extend([token], cancellation) for token in tokens])
+
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """See :class:`agentkv.engine.base.Engine`."""
         if len(tokens) < 2:

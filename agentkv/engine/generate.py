@@ -142,8 +142,8 @@ def generate(
 # --- the exactness probe --------------------------------------------------------------------------
 # A chain of greedy steps whose every logit byte goes into one SHA-256. One step proves nothing: on sliding-window
 # models the first step usually agrees and the divergence begins 2 to 40 steps later. Two probes that agree have seen
-# identical float32 logits at each step. A deposit's probe decodes most of its tokens in one batch: every row attends to
-# the whole state at a position of its own, and what differs in one is in the cells that the steps after it read.
+# identical float32 logits at each step. A deposit's probe decodes most of its tokens in one batch, which costs little
+# more than one step, and looks at every row: with the last row alone a divergence that 32 steps saw was missed.
 
 PROBE_STEPS = 32
 """Tokens of a deposit's probe; so many have to fit after a block."""
@@ -154,17 +154,16 @@ PROBE_BATCH = 24
 def probe_hashes(
     engine: Engine, tokens: Sequence[int], batch: int, steps: int, cancellation: Cancellation | None = None
 ) -> list[str]:
-    """SHA-256 of the float32 logits after ``batch`` tokens at once, and after each of ``steps - batch`` greedy steps.
+    """SHA-256 of the float32 logits after each of ``steps`` tokens: ``batch`` at once, the others in greedy steps.
 
     The batch is of ``tokens``, those of the block itself, from their middle on and round. Raises UsageError for none.
     """
     if not tokens:
         raise UsageError("a block without tokens has no probe")
     middle = len(tokens) // 2
-    logits = engine.extend([tokens[(middle + i) % len(tokens)] for i in range(batch)], cancellation)
-    if batch == steps:
-        return [sha256(logits.data)]
-    return [sha256(logits.data), *greedy_hashes(engine, int(logits.argmax()), steps - batch, cancellation)]
+    rows = engine.extend_each([tokens[(middle + i) % len(tokens)] for i in range(batch)], cancellation)
+    hashes = [sha256(row.data) for row in rows]
+    return [*hashes, *greedy_hashes(engine, int(rows[-1].argmax()), steps - batch, cancellation)]
 
 
 def greedy_hashes(engine: Engine, token: int, steps: int, cancellation: Cancellation | None = None) -> list[str]:

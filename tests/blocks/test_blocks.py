@@ -77,12 +77,12 @@ def test_children_share_their_parents_segments(blocks: Blocks) -> None:
         assert blocks.store.sizes(child).shared_raw > 0
 
 
-@pytest.mark.parametrize(("after", "seen"), [(4, 24), (23, 24), (24, 25), (31, 32)])
+@pytest.mark.parametrize(("after", "seen"), [(4, 5), (23, 24), (24, 25), (31, 32)])
 def test_an_inexact_engine_is_refused_and_nothing_stored(tmp_path: Path, after: int, seen: int) -> None:
     blocks = Blocks(FakeEngine(diverge_after=after), BlockStore(tmp_path))
     with pytest.raises(InexactBlock) as caught:
         blocks.deposit(MANUAL)
-    assert caught.value.step == seen  # 24 tokens are decoded at once, then one by one
+    assert caught.value.step == seen
     assert list(blocks.store.block_ids()) == []
     allowed = blocks.deposit(MANUAL, allow_inexact=True)
     assert allowed.manifest.exactness is Exactness.INEXACT

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from agentkv.engine.base import Cancellation, Engine, Sampling, one_by_one
-from agentkv.engine.generate import first_difference, generate, greedy_hashes
+from agentkv.engine.generate import (
+    PROBE_BATCH,
+    PROBE_STEPS,
+    first_difference,
+    generate,
+    greedy_hashes,
+    probe_hashes,
+)
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import Cancelled, InvalidState, UsageError, WindowOverflow
 from agentkv.io.hashing import sha256
@@ -38,6 +45,40 @@ class EngineContract:
             engine.restore(state)
             assert engine.tokens == tuple(ids)
             assert first_difference(fresh, greedy_hashes(engine, ids[n // 2], 40)) is None, n
+
+    def test_the_probe_of_a_deposit_is_equal_after_a_restore(self, engine: Engine) -> None:
+        for n in (1, 255, self.n_long):
+            ids = self.tokens(engine, n)
+            engine.clear()
+            engine.extend(ids)
+            state = engine.capture()
+            fresh = probe_hashes(engine, ids, PROBE_BATCH, PROBE_STEPS)
+            assert len(fresh) == PROBE_STEPS
+            engine.clear()
+            engine.restore(state)
+            assert probe_hashes(engine, ids, PROBE_BATCH, PROBE_STEPS) == fresh, n
+
+    def test_logits_after_each_token(self, engine: Engine) -> None:
+        ids = self.tokens(engine, 40)
+        engine.clear()
+        decoded = engine.counters.decoded
+        engine.extend(ids[:30])
+        state = engine.capture()
+        rows = engine.extend_each(ids[30:])
+        assert (rows.shape, rows.dtype) == ((10, engine.info.n_vocab), np.dtype(np.float32))
+        assert (engine.tokens, engine.counters.decoded - decoded) == (tuple(ids), 40)
+        engine.restore(state)
+        assert np.array_equal(engine.extend(ids[30:]), rows[-1]), "as many tokens at once, the same bits"
+        for n in (1, 5):  # and each row is about its own token
+            engine.restore(state)
+            assert np.allclose(engine.extend(ids[30 : 30 + n]), rows[n - 1], atol=0.5), n
+        with pytest.raises(WindowOverflow):
+            engine.extend_each(ids * engine.window)
+        flagged = Cancellation()
+        flagged.cancel()
+        with pytest.raises(Cancelled):
+            engine.extend_each(ids[:8], flagged)
+        assert engine.tokens == ()
 
     def test_what_the_window_held_before_leaves_no_trace(self, engine: Engine) -> None:
         n_short = engine.window // 8  # the longest that llama.cpp gets without zeroing the window, and one more

@@ -200,6 +200,16 @@ class LlamaEngine(Shared):
             last: Logits = self._logits()[0]
             return last
 
+    def extend_each(self, tokens: Sequence[int], cancellation: Cancellation | None = None) -> NDArray[np.float32]:
+        """See :class:`agentkv.engine.base.Engine`."""
+        with self._lock:
+            self._check_extension(tokens)
+            rows = []
+            for batch in _batches(tokens, self.settings.batch):
+                self._decode(batch, cancellation, all_logits=True)
+                rows.append(self._logits(len(batch)))
+            return np.concatenate(rows)
+
     def score(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """See :class:`agentkv.engine.base.Engine`."""
         if len(tokens) < 2:
