@@ -26,7 +26,7 @@ _LITTLE = 2_000_000_000
 def doctor(model: options.Model = None, store: options.Store = None, as_json: options.Json = False) -> None:
     """Say what is here: compiler, CPU, llama-cpp-python, models, store, memory, disk; and the one thing to do next."""
     found: dict[str, Any] = {"compiler": _compiler(), "cpu": _cpu(), "llama_cpp": _llama()}
-    found["store"] = _store(store)
+    found["store"] = _store(store, model)
     found |= {"model": _model(model, store), "disk": _disk(options.store_path(store))}
     step, prevents = next_step(found)
     record = found | {"next": step, "usable": not prevents}
@@ -64,7 +64,7 @@ def next_step(found: dict[str, Any]) -> tuple[str, bool]:
             False,
         )
     if store["of_others"]:
-        return f"`agentkv migrate`: {store['of_others']} names of the store are of another engine", False
+        return f"`{store['migrate']}`: {store['of_others']} names of the store are of another engine", False
     if not model["here"]:
         return f"`agentkv models pull {model['name']}`", False
     return ('`agentkv ask "…"`' if store["names"] else "`agentkv demo`, or `agentkv deposit YOUR-SKILLS`"), False
@@ -132,22 +132,27 @@ def _model(model: str | None, store: Path | None) -> dict[str, Any]:
     return found | {"here": True, "need": memory_need(path.stat().st_size)}
 
 
-def _store(store: Path | None) -> dict[str, Any]:
+def _store(store: Path | None, model: str | None) -> dict[str, Any]:
     """The store that commands would open; nothing is made."""
-    from agentkv.cli.engines import expected
-    from agentkv.errors import AgentKVError
+    from agentkv.cli.engines import expected, quoted
+    from agentkv.errors import AgentKVError, ModelError
 
     path = options.store_path(store).expanduser()
     found: dict[str, Any] = {"path": path, "there": False, "names": 0, "blocks": 0, "of_others": 0, "fault": ""}
+    options_given = [("--store", store and path), ("--model", model)]
+    words = [text for name, value in options_given if value is not None for text in (name, quoted(str(value)))]
+    found["migrate"] = " ".join(["agentkv migrate", *words])
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return found
     try:
         with options.open_store(store) as opened:
             names = opened.names(on_error=lambda _: None)
             found |= {"there": True, "names": len(names), "blocks": sum(1 for _ in opened.block_ids())}
-            meant = expected(opened, None)
+            meant = expected(opened, model)
             own = {named.name for named in names if not meant.of_block(named.block_id)}
             found["of_others"] = len({named.name for named in names} - own)
+    except ModelError:
+        pass  # that the model cannot be opened is said of the model
     except AgentKVError as error:
         found["fault"] = error.message
     return found

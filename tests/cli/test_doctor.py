@@ -15,7 +15,15 @@ from tests.cli.conftest import Run, record
 FINE: dict[str, Any] = {
     "compiler": {"path": "/usr/bin/cc", "cmake": None},
     "llama_cpp": {"usable": True, "version": "0.3.36", "gpu": False, "features": [], "reason": ""},
-    "store": {"path": "s", "there": True, "names": 2, "blocks": 5, "of_others": 0, "fault": ""},
+    "store": {
+        "path": "s",
+        "there": True,
+        "names": 2,
+        "blocks": 5,
+        "of_others": 0,
+        "fault": "",
+        "migrate": "agentkv migrate",
+    },
     "disk": {"path": "/", "free": 10**11},
     "model": {"name": "m", "here": True, "need": 10**9, "memory": 10**10, "fault": ""},
 }
@@ -57,8 +65,19 @@ def test_before_and_after_the_first_deposit(run: Run, skills: Path) -> None:
     assert (record(run("doctor", "--json"))["store"]["names"], "agentkv ask" in run("doctor").stdout) == (2, True)
     run("settings", "flash-attention=on")
     screen = run("doctor")
-    assert "`agentkv migrate`: 2 names of the store are of another engine" in screen.stdout
+    assert "`agentkv migrate --store" in screen.stdout
+    assert "`: 2 names of the store are of another engine" in screen.stdout
     assert "2 of another engine" in screen.stdout
+
+
+def test_the_store_is_compared_with_the_model_that_is_named(filled: Run, store: Path) -> None:
+    assert record(filled("doctor", "--model", "fake", "--json"))["store"]["of_others"] == 0
+    other = filled("doctor", "--model", "smollm2-135m", "--store", store)
+    assert "2 of another engine" in other.stdout
+    assert f"`agentkv migrate --store {store} --model smollm2-135m`: 2 names" in " ".join(other.stdout.split())
+    absent = record(filled("doctor", "--model", store.parent / "absent.gguf", "--json"))
+    assert (absent["store"]["fault"], absent["usable"]) == ("", True)
+    assert "absent.gguf" in absent["next"]
 
 
 def test_a_folder_that_is_not_a_store_prevents_use(run: Run, store: Path) -> None:
