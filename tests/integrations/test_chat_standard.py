@@ -21,7 +21,7 @@ from langchain_tests.unit_tests import ChatModelUnitTests
 from agentkv import AgentMemory, FakeEngine
 from agentkv.engine.template import GENERIC, ToolCall
 
-MODEL = "qwen2.5-coder-1.5b"
+MODEL = os.environ.get("AGENTKV_SUITE_MODEL", "qwen2.5-coder-1.5b")
 TELLING = {
     "test_stream_events_v3",
     "test_usage_metadata",
