@@ -384,7 +384,10 @@ class Blocks:
         return Restored(0, None, passed_over, is_gone)
 
     def state(self, manifest: Manifest) -> State:
-        """The block's state, from the RAM cache or from disk. Raises CorruptBlock, MissingSegment, StoreReadError."""
+        """The block's state, from the RAM cache, its restore image or its segments.
+
+        Raises CorruptBlock, MissingSegment, StoreReadError.
+        """
         cached = _state_of(manifest, self.store.cache.get(manifest.block_id))
         if cached is not None:
             return cached
@@ -393,10 +396,14 @@ class Blocks:
         except CorruptBlock as error:  # the store sees bytes only, and would call it sound
             self.refuse(manifest, error.reason)
             raise
-        assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
-        self.store.read(manifest, assembly.place)
+        blob = self.store.image(manifest, blobs.blob_bytes(manifest.layout, manifest.n_tokens))
+        if blob is None:
+            assembly = blobs.Assembly(manifest.layout, manifest.n_tokens)
+            self.store.read(manifest, assembly.place)
+            blob = assembly.blob
+            self.store.keep_image(manifest, blob)
         is_trusted = not self.is_untrusted(manifest.block_id)
-        state = State(self.tokens_of(manifest), manifest.layout, assembly.blob, is_trusted)
+        state = State(self.tokens_of(manifest), manifest.layout, blob, is_trusted)
         self.hold(manifest, state)
         return state
 

@@ -144,6 +144,17 @@ def write_durably(
     one sync then serves many files. Raises StoreFull or StoreReadError, with the temporary file removed and an
     earlier ``target`` untouched.
     """
+    _write_and_replace(target, parts, temporaries, sync=True, sync_parent=sync_parent)
+
+
+def write_atomically(target: Path, parts: Sequence[Buffer], *, temporaries: Path | None = None) -> None:
+    """As :func:`write_durably`, but not synced: for what a power failure may take or tear, and a reader checks."""
+    _write_and_replace(target, parts, temporaries, sync=False, sync_parent=False)
+
+
+def _write_and_replace(
+    target: Path, parts: Sequence[Buffer], temporaries: Path | None, *, sync: bool, sync_parent: bool
+) -> None:
     needed = sum(memoryview(part).nbytes for part in parts)
     temporary = temporary_beside(target) if temporaries is None else temporaries / temporary_beside(target).name
     try:
@@ -152,7 +163,7 @@ def write_durably(
             if temporaries is not None:
                 make_directory(temporaries)
                 refuse_links(temporaries.parent, temporary)
-            _write_new(temporary, parts)
+            _write_new(temporary, parts, sync=sync)
             replace(temporary, target)
             if sync_parent:
                 sync_directory(target.parent)

@@ -156,7 +156,11 @@ class Bounded:
         """
         try:
             budget = self.budget
-            if budget is None or budgets.stored_bytes(self.files) <= budget:
+            if budget is None:
+                return
+            stored = budgets.stored_bytes(self.files)
+            self.files.images.trim(budget - stored)
+            if stored <= budget:
                 return
             with self.files.lock.exclusive():
                 refused: list[StoreError] = []
@@ -202,6 +206,11 @@ class Bounded:
             gone, stuck = gone + went, stuck | left
         self.evicted += gone
         return Eviction(tuple(gone), stored, budget, eviction.kept), stuck
+
+    def _room_for_images(self) -> int:
+        """Bytes that restore images may take: their own limit, and what the budget leaves over."""
+        limit, budget = self.files.images.limit, self.budget
+        return limit if budget is None else min(limit, budget - budgets.stored_bytes(self.files))
 
     def used(self, block_id: str) -> None:
         """Note that a block was grafted."""

@@ -222,13 +222,14 @@ def _segments_of(files: StoreFiles, block_id: str) -> Collection[str]:
 
 
 def remove(files: StoreFiles, block_id: str) -> bool:
-    """Remove a block's names, marks and manifest, in this order; False if there was no manifest."""
+    """Remove a block's names, marks, image and manifest, in this order; False if there was no manifest."""
     for named in files.names.all(on_error=lambda _: None):
         if named.block_id == block_id:
             files.names.remove(name_key(named.kind, named.name, named.fingerprint_id))
     files.pins.remove(block_id)
     files.imports.remove(block_id)
     files.refused.remove(block_id)
+    files.images.remove(block_id)
     return files.manifests.remove(block_id)
 
 

@@ -39,6 +39,7 @@ from agentkv.store.deposit import Deposit, Source, distinct, write_name
 from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
+from agentkv.store.images import DEFAULT_BYTES
 from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
 from agentkv.store.recordfiles import StateCache
@@ -84,10 +85,11 @@ class BlockStore(Shared, Bounded, Marked):
     ``once`` (a file's digest is checked once per process and file identity) or ``always``. ``cache_bytes``
     bounds ``cache``, which is the caller's to fill. ``budget_bytes`` bounds what is on disk, instead of the
     store's own setting; ``evicted`` lists what this object's deposits have evicted for it, for the caller to
-    show and clear. ``segments`` is another home for segment bytes than the directory. ``turn_log``: whether
-    turns of this store are logged, without any text (None: unless ``AGENTKV_TURN_LOG`` is 0). What a crash of another
-    process has left half-written is removed now, unless somebody else is at work here. Raises StoreUnusable,
-    StoreFormatError, UsageError.
+    show and clear. ``image_bytes`` bounds the folder of restore images (0: none), which ``verify="always"`` neither
+    reads nor writes; see :mod:`agentkv.store.images`. ``segments`` is another home for segment bytes than the
+    directory. ``turn_log``: whether turns of this store are logged, without any text (None: unless ``AGENTKV_TURN_LOG``
+    is 0). What a crash of another process has left half-written is removed now, unless somebody else is at work here.
+    Raises StoreUnusable, StoreFormatError, UsageError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory, BlockStore(directory) as store:
@@ -105,11 +107,13 @@ class BlockStore(Shared, Bounded, Marked):
         cache_bytes: int = 512 << 20,
         create: bool = True,
         budget_bytes: int | None = None,
+        image_bytes: int = DEFAULT_BYTES,
         limits: Limits | None = None,
         segments: SegmentStore | None = None,
         turn_log: bool | None = None,
     ) -> None:
         check_budget(budget_bytes)
+        check_budget(image_bytes)
         self.limits = Limits() if limits is None else limits
         self.cache: StateCache[Any] = StateCache(cache_bytes)
         self.root = locate(root)
@@ -128,6 +132,7 @@ class BlockStore(Shared, Bounded, Marked):
         self._uses = Uses(self.root / USES)
         self._refused, self._warned, self._is_blind = {}, dict[str, str](), False
         self._bind(budget_bytes)
+        self.files.images.limit = 0 if verify == "always" else image_bytes
         self._workers = Workers()
         gc.recover(self.files)
 
@@ -140,6 +145,7 @@ class BlockStore(Shared, Bounded, Marked):
     def close(self) -> None:
         """Release threads and RAM, write the uses noted. May be called twice; a later call starts them again."""
         self._workers.close()
+        self.files.images.close()
         if not self.files.lock.owner.is_here:
             return
         self._uses.flush()
@@ -218,6 +224,14 @@ class BlockStore(Shared, Bounded, Marked):
 
         with self.files.lock.shared():
             self._workers.each(one, manifest.segments)
+
+    def image(self, manifest: Manifest, n_bytes: int) -> Bytes | None:
+        """The block's whole state from its restore image, shape (n_bytes,), checked; None if there is none."""
+        return self.files.images.read(manifest.block_id, manifest.state_sha256, n_bytes)
+
+    def keep_image(self, manifest: Manifest, state: Bytes) -> None:
+        """Have an image of a state made in the background, for the next read; it must not be changed any more."""
+        self.files.images.later(manifest.block_id, manifest.state_sha256, state, self.files, self._room_for_images)
 
     def verify(self, block_id: str, *, deep: bool = True) -> Manifest:
         """Check a block wholly: manifest, and each segment's file, decoding and raw digest; its manifest.

@@ -26,6 +26,7 @@ from agentkv.records import (
 )
 from agentkv.store import format as formats
 from agentkv.store.format import Limits, Malformed, Summary
+from agentkv.store.images import Images
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import SegmentStore
 
@@ -49,6 +50,7 @@ class StoreFiles:
         self.root, self.segments, self.limits = root, segments, limits
         self.temporaries, self.quarantine = root / TEMPORARIES, root / QUARANTINE
         self.lock = StoreLock(root)
+        self.images = Images(root, self.temporaries)
 
         def folder(
             name: str, what: str, decode: Callable[[bytes, str], R], limit: int, *, sharded: bool = True, **how: Any

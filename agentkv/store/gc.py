@@ -139,6 +139,7 @@ def collect(files: StoreFiles, min_age_s: float | None, *, dry_run: bool = False
         texts, text_bytes = _sweep_texts(files, age, dry_run)
         temporaries, temporary_bytes = _sweep_temporaries(files, age, dry_run)
         temporary_bytes += sweep_ancestors(files, age, dry_run=dry_run)[1]
+        temporary_bytes += files.images.sweep(set(files.manifests.digests()), age, dry_run=dry_run)
         if not dry_run:
             _drop_marks(files)
         return Collected(segments, texts, temporaries, freed + text_bytes + temporary_bytes)

@@ -215,6 +215,8 @@ class Surplus:
             for path, size, own in annex.entries(self._files.root):
                 if not own:
                     self._listing.foreign(path)
+                elif annex.is_slow and not self._deep:
+                    continue
                 elif (reason := annex.fault(self._files, path)) is not None:
                     self._drafts.note(Kind.CORRUPT, path, reason, size)
         except StoreReadError as error:

@@ -23,6 +23,7 @@ from agentkv.errors import StoreError, StoreReadError
 from agentkv.io import fsio, sqlitefiles
 from agentkv.io.hashing import sha256
 from agentkv.store.files import DECISIONS, ROUTER, TURNS, StoreFiles
+from agentkv.store.images import IMAGES
 
 ADAPTERS = "adapters"
 DATABASE_SUFFIX, JOURNAL_SUFFIX = ".sqlite", "-journal"
@@ -57,6 +58,7 @@ class Annex:
 
 
 ANNEXES = (
+    Annex(IMAGES, "agentkv.store.images", is_slow=True),
     Annex("documents", "agentkv.documents.records"),
     Annex("threads", "agentkv.memory.threadlog"),
     Annex("flywheel", "agentkv.flywheel.files"),
