@@ -2,9 +2,10 @@
 
 In this order, each step of which finds out by itself what is left to do, so that the next run goes on where one was
 killed: blocks of builds that give the same bits are adopted without prefill; names are deposited from their texts;
-corpora are cut again from the kept sources; the chunks and threads that had a state in the store get one. Then, if
-nothing failed, pins move to the new blocks and the other fingerprints are *superseded*: their blocks are evicted before
-all others. Until then none of them goes. Texts, threads' logs, sources and solutions belong to no engine and stay.
+corpora are cut again from the kept sources; the chunks and threads that had a state in the store get one; what the
+router has learned is taken over. Then, if nothing failed, pins move to the new blocks and the other fingerprints are
+*superseded*: their blocks are evicted before all others. Until then none of them goes. Texts, threads' logs, sources
+and solutions belong to no engine and stay.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from agentkv.memory import again, states
 from agentkv.memory.memory import AgentMemory
 from agentkv.memory.threads import checkpoints
 from agentkv.records import NamedBlock
+from agentkv.router.learn import Learned
 
 _RATE_TOKENS, _RATE_STEPS = 192, 4
 
@@ -40,6 +42,7 @@ OnWork = Callable[[str, int], None]
 class Plan:
     """What there is to do. ``tokens``: to prefill, unless blocks can be adopted; of chunks not cut yet those of before.
 
+    ``learned``: questions that the router has learned from for another engine.
     ``adoptable``: blocks of builds that differ in numerics only, which are adopted if the bits are the same.
     ``n_bytes``: on disk, as much as what is replaced takes; ``seconds``: by a measurement, None where none was made.
     """
@@ -48,6 +51,7 @@ class Plan:
     corpora: tuple[str, ...]
     chunks: int
     threads: tuple[str, ...]
+    learned: int
     adoptable: int
     tokens: int
     blocks: int
@@ -57,18 +61,22 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether this engine has all that others have."""
-        return not (self.names or self.corpora or self.chunks or self.threads or self.adoptable)
+        return not (self.names or self.corpora or self.chunks or self.threads or self.learned or self.adoptable)
 
 
 @dataclass
 class Done:
-    """What was done. ``failed``: by name, why it could not be. ``superseded``: fingerprints evicted first from now."""
+    """What was done. ``learned``: questions that this engine's router goes by now.
+
+    ``failed``: by name, why it could not be. ``superseded``: fingerprints evicted first from now.
+    """
 
     adopted: list[Adoption] = field(default_factory=list)
     deposits: list[tuple[NamedBlock, Deposit]] = field(default_factory=list)
     corpora: list[Recut] = field(default_factory=list)
     chunks: int = 0
     threads: list[str] = field(default_factory=list)
+    learned: int = 0
     failed: list[tuple[str, AgentKVError]] = field(default_factory=list)
     superseded: tuple[str, ...] = ()
 
@@ -91,6 +99,7 @@ def plan(memory: AgentMemory, *, measure: bool = True) -> Plan:
         corpora=tuple(corpora),
         chunks=len(cut) + len(uncut),
         threads=tuple(thread.thread_id for thread in threads),
+        learned=_questions(memory.routing.others_learned(_others(memory))),
         adoptable=sum(map(len, adoptable(memory.blocks).values())),
         tokens=tokens,
         blocks=blocks,
@@ -113,7 +122,7 @@ def migrate(
     OverBudget, StoreFull.
     """
     done, store = Done(), memory.store
-    fingerprints = _migrated_from(memory)
+    fingerprints, others = _migrated_from(memory), _others(memory)
 
     def holding() -> contextlib.AbstractContextManager[None]:
         return store.holding(() if store.budget is None else _to_keep(memory))
@@ -146,7 +155,13 @@ def migrate(
         work = partial(states.deposit_thread, memory, thread, cancellation)
         if _one(done, thread.thread_id, memory, holding, work, cancellation):
             done.threads.append(thread.thread_id)
-    # 5. All is there: the others' blocks may go.
+    # 5. What the router has learned; the names that it routes to are there now.
+    learned = memory.routing.others_learned(others)
+    if learned is not None:
+        on_work("what the router has learned", 0)
+        memory.routing.take_over(*learned)
+        done.learned = _questions(learned)
+    # 6. All is there: the others' blocks may go.
     if not done.failed:
         done.superseded = _supersede(memory, fingerprints)
     return done
@@ -195,6 +210,18 @@ def _migrated_from(memory: AgentMemory) -> set[str]:
     kept = {state for name in memory.threads() for state in checkpoints(store, name)}
     used |= {key for key, ids in blocks.items() if ids & kept}
     return used - {here}
+
+
+def _questions(learned: tuple[Learned, bool] | None) -> int:
+    return 0 if learned is None else sum(map(len, learned[0].labelled.values()))
+
+
+def _others(memory: AgentMemory) -> dict[str, bool]:
+    """The other fingerprints of the blocks that are here, and whether each is of this engine's model."""
+    here = memory.blocks.fingerprint
+    found = memory.store.files.summaries(lambda _: None)
+    content = {summary.fingerprint_id: summary.content == here.content for _, summary in found}
+    return {fingerprint_id: same for fingerprint_id, same in content.items() if fingerprint_id != here.id}
 
 
 def _supersede(memory: AgentMemory, fingerprints: set[str]) -> tuple[str, ...]:

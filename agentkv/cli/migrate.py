@@ -91,6 +91,7 @@ def _record(memory: AgentMemory, done: Done) -> dict[str, Any]:
         "corpora": [{"name": one.name, "files": one.files, "chunks": one.chunks} for one in done.corpora],
         "chunks": done.chunks,
         "threads": done.threads,
+        "learned": done.learned,
         "superseded": done.superseded,
         "evicted": evicted(memory.store),
         "router_to_learn": is_unlearned(memory),
@@ -106,6 +107,7 @@ def _forecast(todo: Plan) -> str:
         f"document corpora: {len(todo.corpora):,}" if todo.corpora else "",
         f"chunks: {todo.chunks:,}" if todo.chunks else "",
         f"threads: {len(todo.threads):,}" if todo.threads else "",
+        f"questions that the router has learned from: {todo.learned:,}" if todo.learned else "",
     ]
     text = ", ".join(filter(None, parts)) or "nothing to prefill"
     if todo.blocks:
@@ -129,6 +131,8 @@ def _show(record: dict[str, Any], todo: Plan) -> None:
         say(f"documents {one['name']!r}: {count(one['files'], 'file')}, {count(one['chunks'], 'chunk')}")
     if record["chunks"] or record["threads"]:
         say(f"prefilled: {count(record['chunks'], 'chunk')}, {count(len(record['threads']), 'thread')}")
+    if record["learned"]:
+        say(f"the router goes by what it had learned: {count(record['learned'], 'question')}")
     say_evicted(record["evicted"])
     if record["failed"]:
         say("not done; the other engine's blocks stay until it is: mend what is named below, then run it again")

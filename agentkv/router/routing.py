@@ -6,11 +6,12 @@ which was changed in place since it was last read is noticed here; it is when it
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.blocks.mismatch import in_words, incompatible, notice, others
@@ -331,8 +332,38 @@ class Routing:
             raise UsageError(f"the classifier {self.classifier.name!r} does not learn")
         plain = self.plain_classifier()
         with self._router.exclusive():
-            how: dict[str, Any] = {} if progress is None else {"progress": progress}
-            learned = learn(plain, questions, self.candidates(), self._router.fingerprint.id, lose=lose, **how)
+            candidates, here = self.candidates(), self._router.fingerprint.id
+            learned = learn(plain, questions, candidates, here, progress or (lambda items: items), lose)
+        save(learned, self._store.root / ROUTER)
+        self.classifier = plain.with_learned(learned.weights, learned.labelled)
+        return learned
+
+    def others_learned(self, others: Mapping[str, bool]) -> tuple[Learned, bool] | None:
+        """What was learned for an engine that this one takes the place of; None if there is none, or need be none.
+
+        ``others``: fingerprints, and whether each is of the same model with other settings or another build; these
+        come first. With the result comes whether it is one.
+        """
+        folder = self._store.root / ROUTER
+        own = folder / f"{self._router.fingerprint.id}.json"
+        if not isinstance(self.classifier, ChannelClassifier) or own.exists():
+            return None
+        for fingerprint_id, is_same_model in sorted(others.items(), key=lambda item: not item[1]):
+            with contextlib.suppress(StoreError):
+                known = load(folder, fingerprint_id)
+                if known is not None and known.labelled:
+                    return known, is_same_model
+        return None
+
+    def take_over(self, known: Learned, is_same_model: bool) -> Learned:
+        """Route by what was learned for another engine: its weights if the model is the same, else its questions anew.
+
+        Of questions that no name fits only the count is known, so another model's are not learned from.
+        """
+        plain = self.plain_classifier()
+        if not is_same_model or known.classifier != f"{plain.name}/{plain.version}":
+            return self.learn([Labelled(one, label) for label, many in known.labelled.items() for one in many])
+        learned = known.model_copy(update={"fingerprint_id": self._router.fingerprint.id})
         save(learned, self._store.root / ROUTER)
         self.classifier = plain.with_learned(learned.weights, learned.labelled)
         return learned

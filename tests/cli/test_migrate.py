@@ -20,6 +20,8 @@ from agentkv.engine.settings import EngineSettings
 from agentkv.errors import OverBudget
 from agentkv.migrate import migrate, plan
 from agentkv.records import Exactness
+from agentkv.router.classifier import ChannelClassifier
+from agentkv.router.evaluate import Labelled
 from agentkv.store.budget import stored_bytes
 from tests.cli.conftest import Run, manual, record
 
@@ -258,3 +260,23 @@ def test_the_commands(filled: Run, skills: Path, store: Path) -> None:
     assert "nothing to do" in filled("migrate").stdout
     assert record(filled("migrate", "--json"))["todo"]["names"] == []
     assert "another engine" not in filled("list").stdout
+
+
+@pytest.mark.parametrize("same_model", [True, False])
+def test_what_the_router_has_learned_goes_on_counting(small: Path, same_model: bool) -> None:
+    questions = [Labelled(f"how dear is number {n} for {who}?", f"tariff-{n}") for n in (0, 1) for who in ("me", "us")]
+    with memory_of(small) as memory:
+        first = memory.learn(questions)
+    with memory_of(small, FLASH if same_model else None, weights="" if same_model else "other") as memory:
+        assert plan(memory).learned == 4
+        done = migrate(memory)
+        assert done.learned == 4
+        classifier = memory.routing.classifier
+        assert isinstance(classifier, ChannelClassifier)
+        assert classifier.weights == first.weights or not same_model
+        assert memory.ask("how dear is number 1 for me?").decision.pick == "tariff-1"
+        assert plan(memory).is_empty
+        forgotten = memory.routing.forget()
+    assert forgotten, "it is kept for this engine"
+    with memory_of(small, FLASH if same_model else None, weights="" if same_model else "other") as memory:
+        assert plan(memory).learned == 4, "the other engine's is still there"
