@@ -18,12 +18,15 @@ from agentkv.engine.fake import quote
 from agentkv.engine.generate import PROBE_STEPS
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import OverBudget
+from agentkv.flywheel.library import SolutionLibrary
 from agentkv.migrate import migrate, plan
 from agentkv.records import Exactness
 from agentkv.router.classifier import ChannelClassifier
 from agentkv.router.evaluate import Labelled
+from agentkv.sandbox.sandbox import Sandbox
 from agentkv.store.budget import stored_bytes
 from tests.cli.conftest import Run, manual, record
+from tests.flywheel import scripted
 
 FLASH = EngineSettings(flash_attention=True)
 N_SKILLS, N_THREADS, N_CHUNKS, N_KILLS = 20, 3, 200, 10
@@ -280,3 +283,19 @@ def test_what_the_router_has_learned_goes_on_counting(small: Path, same_model: b
     assert forgotten, "it is kept for this engine"
     with memory_of(small, FLASH if same_model else None, weights="" if same_model else "other") as memory:
         assert plan(memory).learned == 4, "the other engine's is still there"
+
+
+def test_a_solution_is_routed_to_and_restored_as_before(tmp_path: Path, strong: Sandbox) -> None:
+    with scripted.memory(tmp_path, lambda _: "37 * 46") as memory:
+        scripted.filled(memory, strong)
+        before, known = SolutionLibrary(memory).route(scripted.CRATES)
+        assert known is not None
+    engine = FakeEngine(window=16384, settings=FLASH, replies=lambda _: "37 * 46", keeps_grammar=True)
+    with AgentMemory(tmp_path / "store", engine) as memory:
+        assert [named.name for named, _ in migrate(memory).deposits] == [before.pick]
+        library = SolutionLibrary(memory)
+        decision, again = library.route(scripted.CRATES)
+        assert (decision.pick, again and again.solution) == (before.pick, known.solution)
+        manifest = memory.routing.manifest(decision.pick or "")
+        assert manifest.fingerprint == memory.blocks.fingerprint
+        assert memory.blocks.reprove(manifest)
