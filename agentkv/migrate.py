@@ -124,8 +124,10 @@ def migrate(
     done, store = Done(), memory.store
     fingerprints, others = _migrated_from(memory), _others(memory)
 
+    may_go = _of_earlier_migrations(memory)
+
     def holding() -> contextlib.AbstractContextManager[None]:
-        return store.holding(() if store.budget is None else _to_keep(memory))
+        return store.holding(() if store.budget is None else set(store.block_ids()) - may_go)
 
     # 1. Blocks of another build with the same bits.
     on_work("comparing builds", 0)
@@ -189,11 +191,11 @@ def _one(
     return True
 
 
-def _to_keep(memory: AgentMemory) -> list[str]:
-    """Every block that must not go while this is under way: all but those of earlier migrations."""
+def _of_earlier_migrations(memory: AgentMemory) -> set[str]:
+    """The blocks that may be evicted while this is under way; no other, and none that comes meanwhile."""
     earlier = memory.store.superseded
-    found = memory.store.files.summaries(lambda _: None)
-    return [block_id for block_id, summary in found if summary.fingerprint_id not in earlier]
+    found = memory.store.files.summaries(lambda _: None) if earlier else ()
+    return {block_id for block_id, summary in found if summary.fingerprint_id in earlier}
 
 
 def _migrated_from(memory: AgentMemory) -> set[str]:
