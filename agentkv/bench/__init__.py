@@ -6,12 +6,11 @@ texts.py pagecache.py   real text and its states; files put out of the page cach
 bound.py                codecs against the order-0 bound
 faults.py               the fault injector: file-system steps that fail, or are a process's last
 process.py controls.py  a function in a new process; what agentkv does not do, for comparison
-tiny/ data/             models of random weights; labelled questions for the router
+data/                   labelled questions for the router
 """
 
 BENCHMARKS = {
     "exactness": "Exactness",
-    "architectures": "Architectures",
     "subsidy": "Subsidy",
     "size": "Size",
     "restore": "Restore",

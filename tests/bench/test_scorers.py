@@ -13,7 +13,6 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured, results
-from agentkv.bench.architectures import Architectures
 from agentkv.bench.catalogue import Catalogue
 from agentkv.bench.exactness import Exactness
 from agentkv.bench.integrity import Integrity, corruption, faults, power
@@ -24,6 +23,7 @@ from agentkv.bench.size import Size
 from agentkv.bench.subsidy import Subsidy
 from agentkv.store.format import Codec
 from tests.benchmarks.agent import arms, conversation, secrets, threads
+from tests.benchmarks.architectures import Architectures
 from tests.benchmarks.commands.registry import BENCHMARKS
 from tests.conftest import REPOSITORY
 

@@ -5,6 +5,7 @@ measures on a machine and a model of his own is ``agentkv bench``. Nothing in th
 
 agent/ documents/ flywheel/ peers/   the benchmarks, by what they are about; their tests lie beside them
 arrangements.py answers.py           a state's bytes in other orders than a store's; the labelled questions of `skills/`
+architectures.py tiny/               models of random weights of every kind: which restore exactly
 migration.py                         a store moved to another fingerprint, killed on the way
 languages.py adding.py unrelated.py  search in 20 languages, documents of 1 to 64 MB, questions that no manual answers:
                                      each run by itself, ``python -m tests.benchmarks.languages``
@@ -17,6 +18,7 @@ from agentkv.bench.measured import SCORERS
 
 DECLARED = (
     ("tests.benchmarks.arrangements", "Arrangements"),
+    ("tests.benchmarks.architectures", "Architectures"),
     ("tests.benchmarks.migration", "Migration"),
     ("tests.benchmarks.documents.compose", "Compose"),
     ("tests.benchmarks.documents.reread", "Reread"),

@@ -86,7 +86,6 @@ HOMONYMS = {
     "--again": {"deposit", "replay run"},
     "--budget": {"gc", "learn"},
     "--license": {"pack create", "pack show"},
-    "--model": {"bench architectures"},
     "--out": {"evidence head", "replay plan"},
     "--repair": {"check", "learn"},
     "--skills": {"bench size"},

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentkv.bench.tiny import ARCHITECTURES, SLIDING, write_tiny, write_tiny_lora
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine
@@ -23,6 +22,7 @@ from agentkv.errors import AgentKVError, IncompatibleFingerprint, InvalidState, 
 from agentkv.io.hashing import sha256
 from agentkv.records import Exactness
 from agentkv.store.catalog import BlockStore
+from tests.benchmarks.tiny import ARCHITECTURES, SLIDING, write_tiny, write_tiny_lora
 
 pytestmark = pytest.mark.model
 

@@ -190,7 +190,7 @@ def test_multiprocessing_and_servers_that_load_first(memory: AgentMemory) -> Non
 TINY = """
 import os, signal, sys
 from pathlib import Path
-from agentkv.bench.tiny import write_tiny
+from tests.benchmarks.tiny import write_tiny
 from agentkv.engine.llama.engine import LlamaEngine
 from agentkv.engine.settings import EngineSettings
 from agentkv.errors import OpenedBeforeFork

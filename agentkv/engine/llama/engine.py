@@ -136,7 +136,7 @@ class LlamaEngine(Shared):
 
         On a CPU without flash attention, matrix products take rows in groups of four and the rows left over by
         another kernel: measured with Q4_1 and Q4_K_M weights, see ``agentkv bench exactness``, and on tiny models of
-        every kind of architecture, see ``agentkv bench architectures``.
+        every kind of architecture, see ``python -m tests.benchmarks architectures``.
         """
         return 1 if self.settings.flash_attention or self.settings.gpu_layers else 4
 

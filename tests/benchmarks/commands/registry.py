@@ -90,6 +90,7 @@ BENCHMARKS = (
     Benchmark("compose", "compose"),
     Benchmark("reread", "reread"),
     Benchmark("interrupt", "interrupt"),
+    Benchmark("migration", "migration"),
     Benchmark("widen", "widen", needs=_no_packages, more=_folder("widen")),
     Benchmark("needles", "needles", needs=_no_packages, more=_folder("widen")),
     Benchmark("depth", "depth", needs=_no_packages, more=_folder("widen")),

@@ -18,7 +18,7 @@ NAMES = ("agentkv", "save-state", "ram-cache", "disk-cache")
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    from agentkv.bench.tiny import write_tiny
+    from tests.benchmarks.tiny import write_tiny
 
     model = write_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama")
     return peers.run(str(model), ["Refunds take 7 days.\n"], PLAN, launch=here, specs=[ARMS[name] for name in NAMES])

@@ -112,7 +112,7 @@ def test_versions_and_hashes_are_those_that_pip_took(tmp_path: Path, monkeypatch
 
 def test_the_other_model_differs_in_one_tensor_only(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
-    from agentkv.bench.tiny import write_tiny
+    from tests.benchmarks.tiny import write_tiny
 
     model = write_tiny(tmp_path / "m.gguf", "llama")
     copy = altered_copy(model, tmp_path / "other")
@@ -129,7 +129,7 @@ def test_the_other_model_differs_in_one_tensor_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tensor", ["blk.0.none.weight", "blk.0.attn_q.weight"])
 def test_a_model_without_that_vector_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tensor: str) -> None:
     pytest.importorskip("gguf")
-    from agentkv.bench.tiny import write_tiny
+    from tests.benchmarks.tiny import write_tiny
 
     model = write_tiny(tmp_path / "m.gguf", "llama")
     monkeypatch.setattr(altered, "TENSOR", tensor)

@@ -5,7 +5,7 @@ kernels, not on the weights. A byte-level vocabulary of 288 ids, 2 to 4 layers o
 The bytes depend on architecture, seed and numpy's normal generator only. Needs the package ``gguf``.
 """
 
-from agentkv.bench.tiny.models import ARCHITECTURES, SLIDING, TRAIN_WINDOW, Architecture
-from agentkv.bench.tiny.writer import write_tiny, write_tiny_lora
+from tests.benchmarks.tiny.models import ARCHITECTURES, SLIDING, TRAIN_WINDOW, Architecture
+from tests.benchmarks.tiny.writer import write_tiny, write_tiny_lora
 
 __all__ = ["ARCHITECTURES", "SLIDING", "TRAIN_WINDOW", "Architecture", "write_tiny", "write_tiny_lora"]

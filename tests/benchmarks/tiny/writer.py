@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.tiny.models import ARCHITECTURES
-from agentkv.bench.tiny.parts import FEED, HEAD, HEADS, KV_HEADS, N_VOCAB, WIDTH, Net
 from agentkv.errors import UsageError
+from tests.benchmarks.tiny.models import ARCHITECTURES
+from tests.benchmarks.tiny.parts import FEED, HEAD, HEADS, KV_HEADS, N_VOCAB, WIDTH, Net
 
 _CONTROL = ("<|begin|>", "<|end|>", "<|turn|>")
 _TEMPLATE = (

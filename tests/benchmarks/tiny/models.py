@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentkv.bench.tiny.parts import (
+from tests.benchmarks.tiny.parts import (
     CONV,
     EXPERTS,
     FEED,

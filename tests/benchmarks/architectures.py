@@ -1,4 +1,4 @@
-"""``agentkv bench architectures``: which kinds of model restore exactly, and what changes their bits.
+"""``python -m tests.benchmarks architectures``: which kinds of model restore exactly, and what changes their bits.
 
 On tiny models with random weights, one of each of llama.cpp's kinds (or on one real model): a restore against the
 uninterrupted run over 48 greedy steps at several lengths, past any sliding window, with flash attention off and on;
@@ -124,7 +124,7 @@ class Architectures(Benchmark[Settings]):
 
     def run(self) -> dict[str, Any]:
         """See the module's text."""
-        from agentkv.bench.tiny import ARCHITECTURES, write_tiny
+        from tests.benchmarks.tiny import ARCHITECTURES, write_tiny
 
         raw, models = dict[str, Any](), self.settings.models
         lengths = self.settings.lengths or ((64, 600) if self.settings.small else (1, 2, 31, 64, 200, 600))

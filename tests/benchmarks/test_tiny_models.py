@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from agentkv.bench import measured, results
-from agentkv.bench.architectures import Architectures
 from agentkv.bench.exactness import Exactness
 from agentkv.bench.results import read
 from agentkv.bench.subsidy import Subsidy
-from agentkv.bench.tiny import write_tiny
+from tests.benchmarks.architectures import Architectures
+from tests.benchmarks.tiny import write_tiny
 
 pytestmark = pytest.mark.model
 TEXTS = [f"Paragraph {i} says that rule {i * 7} holds on day {i}. " * 8 for i in range(20)]
