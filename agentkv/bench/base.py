@@ -31,28 +31,39 @@ from pydantic import BaseModel, ConfigDict
 from agentkv.bench import BENCHMARKS, measured
 from agentkv.bench.measured import Raw
 from agentkv.bench.results import now, origin
+from agentkv.evidence.ledger import Ledger
+from agentkv.evidence.records import Item
 from agentkv.io.hashing import canonical_json
 
 DEFAULT_MODEL = "smollm2-135m"
 
 # --- settings ---------------------------------------------------------------------------------------
 
+REQUIRED: Any = dataclasses.MISSING
+
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``: of a number."""
+    """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``, ``most``: of a
+    number; ``env``: an environment variable that stands in for it; ``argument``: given by its place, without a name."""
 
     help: str
     name: str | None = None
     metavar: str | None = None
     shown: str | None = None
-    least: int | None = None
+    least: float | None = None
+    most: float | None = None
+    env: str | None = None
+    argument: bool = False
     small: Any = None
     """The default with ``--small``, if it is another."""
 
 
 def option(default: Any, help: str, **how: Any) -> Any:
-    """A dataclass field that is an option; see :class:`Option`. A tuple of numbers or words is given as ``A,B,…``."""
+    """A dataclass field that is an option; see :class:`Option`. A tuple of numbers or words is given as ``A,B,…``.
+
+    ``default``: :data:`REQUIRED` for one that has to be given.
+    """
     return dataclasses.field(default=default, metadata={"option": Option(help, **how)})
 
 
@@ -223,20 +234,28 @@ class Benchmark(ABC, Generic[S]):
     """Base of every benchmark; see the module's text."""
 
     name: ClassVar[str]
+    kind: ClassVar[str]
+    """By which results and ledgers know it; its name, unless it says otherwise."""
     version: ClassVar[int] = 1
+    whole: ClassVar[bool] = False
+    """Whether ``figures`` gets whole items by key, with what is expected and counted, instead of their raw part."""
+    resumes: ClassVar[bool] = False
+    """Whether ``run`` itself records in :attr:`ledger` and resumes a run that has no end there."""
     tables: ClassVar[tuple[Table[Any], ...]] = ()
     settings_type: ClassVar[type[Any]]
 
     def __init__(self, settings: S | None = None, **given: Any) -> None:
         self.settings: S = settings if settings is not None else self.settings_type(**given)
         self.started = now()
+        self.ledger: Ledger | None = None
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         if "figures" not in cls.__dict__:
             return  # a benchmark that measures in another way what its base does
         cls.settings_type = get_args(cls.__orig_bases__[0])[0]  # type: ignore[attr-defined]
-        measured.measured(cls.name, cls.version)(cls.figures)
+        cls.kind = cls.__dict__.get("kind", cls.name)
+        measured.measured(cls.kind, cls.version, whole=cls.whole)(cls.figures)
 
     @abstractmethod
     def run(self) -> dict[str, Any]:
@@ -272,11 +291,18 @@ class Benchmark(ABC, Generic[S]):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
 
     def result(
-        self, raw: Raw, *, model: str, model_sha256: str = "", inputs: Any, settings: dict[str, Any], **more: Any
+        self,
+        raw: Raw | Sequence[Item],
+        *,
+        model: str,
+        model_sha256: str = "",
+        inputs: Any,
+        settings: dict[str, Any],
+        **more: Any,
     ) -> dict[str, Any]:
         """The whole result: header, figures, raw records. ``inputs``: JSON, or bytes; ``more``: what else it says."""
         data = inputs if isinstance(inputs, bytes) else canonical_json(inputs)
-        header = origin(self.name, model, model_sha256, data, started=self.started, **settings)
+        header = origin(self.kind, model, model_sha256, data, started=self.started, **settings)
         return measured.result({**header, "version": self.version, **more}, raw)
 
 

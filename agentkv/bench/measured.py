@@ -33,12 +33,18 @@ SCORERS = [*(f"agentkv.bench.{name}" for name in BENCHMARKS), *_OTHERS]
 """The modules that register scorers; those of a checkout add themselves."""
 
 
-def measured(benchmark: str, version: int = 1) -> Callable[[Callable[[Raw], dict[str, Any]]], Callable[..., Any]]:
-    """Register ``figures(raw)`` as the scorer of ``benchmark``. A change of what is counted is a new version."""
+def measured(
+    benchmark: str, version: int = 1, *, whole: bool = False
+) -> Callable[[Callable[[Raw], dict[str, Any]]], Callable[..., Any]]:
+    """Register ``figures(raw)`` as the scorer of ``benchmark``. A change of what is counted is a new version.
+
+    ``whole``: each record is an item as a result has it, ``key``, ``raw``, ``expected``, ``tokens``.
+    """
 
     def register(figures: Callable[[Raw], dict[str, Any]]) -> Callable[[Raw], dict[str, Any]]:
         def score(items: Sequence[Item]) -> dict[str, Any]:
-            return figures({item.key: item.raw for item in items if item.key != ORIGIN})
+            own = [item for item in items if item.key != ORIGIN]
+            return figures({item.key: _record(item) if whole else item.raw for item in own})
 
         scorer(benchmark, version)(score)
         return figures

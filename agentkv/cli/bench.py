@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from agentkv.bench import BENCHMARKS
 from agentkv.cli import options
 from agentkv.cli.command import App, Result
-from agentkv.cli.output import count, say, table
+from agentkv.cli.output import console, count, facts, say, table
 from agentkv.errors import AgentKVError, GuaranteeViolated, ScoreMismatch, UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _SHARED: dict[str, Any] = {
 
 _HEADING = 14
 """Characters that a line of a heading may have, unless a cell below it has more."""
+_GAP = 2
+"""Spaces after a cell."""
 
 
 # --- a command from a class -------------------------------------------------------------------------
@@ -95,9 +97,15 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> inspect.Parameter:
     if name in _SHARED or option is None:
         return _typed(name, _SHARED[name], field.default)
     flag = f"--{(option.name or name).replace('_', '-')}"
-    how: dict[str, Any] = {"metavar": option.metavar, "help": option.help, "min": option.least}
+    how: dict[str, Any] = {"metavar": option.metavar, "help": option.help, "min": option.least, "max": option.most}
+    if option.argument:
+        return _typed(name, Annotated[field.type, typer.Argument(**how)], inspect.Parameter.empty)
+    how["envvar"] = option.env
+    if field.default is dataclasses.MISSING:
+        return _typed(name, Annotated[field.type, typer.Option(flag, **how)], inspect.Parameter.empty)
     if field.type is bool:
-        return _typed(name, Annotated[bool, typer.Option(flag, help=option.help)], False)
+        flags = f"{flag}/--no-{flag.removeprefix('--')}" if field.default else flag
+        return _typed(name, Annotated[bool, typer.Option(flags, help=option.help)], field.default)
     if field.default:
         usual = field.default if isinstance(field.default, tuple) else (field.default,)
         how["show_default"] = option.shown or ",".join(map(str, usual))
@@ -131,7 +139,11 @@ def measure(benchmark: Benchmark[Any], out: Path | None, ledger: Path | None) ->
     """Run a benchmark: on record before anything is measured, and saved; ends with 60 if a promise does not hold."""
     for name in benchmark.models():
         options.fetch_model(name)
-    recorded = begin(ledger, benchmark.name, benchmark.recorded(), benchmark.version)
+    recorded = None
+    if benchmark.resumes:
+        benchmark.ledger = options.open_ledger(ledger)
+    else:
+        recorded = begin(ledger, benchmark.kind, benchmark.recorded(), benchmark.version)
     result = benchmark.run()
 
     def show(result: dict[str, Any]) -> None:
@@ -143,10 +155,14 @@ def measure(benchmark: Benchmark[Any], out: Path | None, ledger: Path | None) ->
 
 
 def show_tables(tables: Iterable[Table[Any]], result: Mapping[str, Any]) -> None:
-    """Each that has rows, and an empty line after it."""
+    """Each that has rows, and an empty line after it. A single row that is too wide stands upright."""
     for one in tables:
         rows = one.cells(result)
         if not rows:
+            continue
+        if len(rows) == 1 and sum(map(len, rows[0])) + _GAP * len(rows[0]) > console().width:
+            facts(zip(one.headings, rows[0], strict=True))
+            say()
             continue
         widest = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         headings = [

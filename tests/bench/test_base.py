@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from agentkv.bench import BENCHMARKS
-from agentkv.bench.base import Benchmark, Column, Row, Table, load, option, records, rows_of, small_option
+from agentkv.bench.base import REQUIRED, Benchmark, Column, Row, Table, load, option, records, rows_of, small_option
 from agentkv.bench.measured import Raw, rescore
 from agentkv.bench.results import read
 from agentkv.cli.bench import command
 from agentkv.cli.command import App
 from agentkv.errors import GuaranteeViolated
+from agentkv.evidence import Item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,53 @@ def test_one_list_of_columns_makes_both_tables(app: App, tmp_path: Path) -> None
         "| none | 4 | 8 × |",
         "| none | 4 | 8 × |",
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    file: Path = option(REQUIRED, "What to count.", metavar="FILE", argument=True)
+    store: Path = option(REQUIRED, "Where.", metavar="DIR")
+    share: float = option(0.5, "A share.", least=0, most=1, env="TEST_SHARE")
+    words: bool = option(True, "Count words.")
+
+
+class Lengths(Benchmark[Places]):
+    """Counts, and records by itself."""
+
+    name, kind = "lengths", "a test of items"
+    whole = resumes = True
+    tables = (Table(lambda result: [result["sum"]], (Column("a very wide sum", lambda n: 300 * "x" + f"{n}"),)),)
+
+    def run(self) -> dict[str, Any]:
+        assert self.ledger is not None
+        n = len(self.settings.file.read_text().split() if self.settings.words else self.settings.file.read_text())
+        items = [Item("one", n, {"share": self.settings.share}, {"restored": 2})]
+        return self.result(items, model="none", inputs=[], settings={}, folder=str(self.ledger.folder))
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        return {"sum": sum(one["raw"] * one["expected"]["share"] + one["tokens"]["restored"] for one in raw.values())}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Nothing."""
+
+
+def test_places_shares_and_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = App(add_completion=False)
+    made.command("lengths")(command(Lengths))
+    file = tmp_path / "text"
+    file.write_text("one two")
+    how = [str(file), "--store", str(tmp_path), "--ledger", str(tmp_path / "ledger")]
+    result = ran(made, *how)
+    assert (result["sum"], result["benchmark"], result["folder"]) == (3.0, "a test of items", str(tmp_path / "ledger"))
+    assert ran(made, *how, "--no-words", "--share", "1")["sum"] == 9
+    monkeypatch.setenv("TEST_SHARE", "1")
+    assert ran(made, *how)["sum"] == 4
+    for wrong in ([*how, "--share", "2"], how[1:], how[:1]):
+        assert CliRunner().invoke(made, wrong).exit_code == 2
+    shown = CliRunner().invoke(made, how).stdout.splitlines()
+    assert shown[0].startswith("a very wide sum  xxx")
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -20,13 +20,14 @@ DECLARED = (
     ("tests.benchmarks.arrangements", "Arrangements"),
     ("tests.benchmarks.architectures", "Architectures"),
     ("tests.benchmarks.migration", "Migration"),
+    ("tests.benchmarks.answers", "Answers"),
     ("tests.benchmarks.documents.compose", "Compose"),
     ("tests.benchmarks.documents.reread", "Reread"),
     ("tests.benchmarks.documents.interrupt", "Interrupt"),
 )
 """Module and class of the benchmarks that are declared in one file, as those of the package are."""
 
-_OWN = ("agent", "peers", "widen", "needles", "depth", "questions", "answers")
+_OWN = ("agent", "peers", "widen", "needles", "depth", "questions")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
     *(module for module, _ in DECLARED),

@@ -8,12 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from agentkv import FakeEngine
-from agentkv.engine.fake import quote
-from agentkv.engine.llama import engine as llama
 from agentkv.evidence import Ledger
 from agentkv.evidence.files import FILE
-from tests.benchmarks import answers
+from tests.benchmarks.answers import Answers
 from tests.evidence.making import filled, forge_head, lines, parsed, put, remade
 
 from .conftest import Run, error_of, manual, record
@@ -53,21 +50,18 @@ def test_bent_scores_end_with_83(run: Run, evaluated: Path) -> None:
     assert record(refused)["differences"][0].startswith("sizes[0].right.k: reported ")
 
 
-def test_answers_are_scored_again_without_a_model(
-    run: Run, skills: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = FakeEngine(window=1 << 16, replies=quote)
-    monkeypatch.setattr(llama.LlamaEngine, "open", lambda *_args, **_more: fake)
+def test_answers_are_scored_again_without_a_model(run: Run, skills: Path, tmp_path: Path) -> None:
     (skills / "uncovered.jsonl").write_text('{"query": "qqqq", "skill": null}\n')
     manual(skills, "third", "No question here.")
-    ledger = Ledger(tmp_path / "ledger")
-    result: dict[str, Any] = answers.run("fake", skills, ledger=ledger)
+    benchmark = Answers(model="fake", skills=skills)
+    benchmark.ledger = ledger = Ledger(tmp_path / "ledger")
+    result: dict[str, Any] = benchmark.run()
     assert result["summary"]["answered"]["n"] == 2
     assert result["summary"]["identical"]["k"] == 2
     found = record(run("evidence", "score", result["ledger_run"], "--ledger", ledger.folder, "--json"))
     assert (found["equal"], found["computed"]) == (True, result["summary"])
     item = ledger.items(ledger.find("last"))[0]
-    assert item.tokens == answers.rows(result)[0]["tokens"]
+    assert item.tokens == result["raw"][0]["tokens"]
     assert (item.tokens or {})["restored"] > 0
 
 

@@ -10,7 +10,6 @@ from tests.benchmarks.commands import (
     agent,
     aime,
     all_,
-    answers,
     depth,
     families,
     interference,
@@ -35,7 +34,6 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
 )
-app.command()(answers.answers)
 app.command()(agent.agent)
 app.command()(families.families)
 app.command()(interference.interference)

@@ -15,19 +15,10 @@ from agentkv.cli.output import finish
 if TYPE_CHECKING:
     from agentkv.evidence import Run
 
-__all__ = ["Disk", "Lengths", "Out", "Skills", "Small", "begin", "end", "manual_texts"]
+__all__ = ["Lengths", "Out", "Small", "begin", "end", "manual_texts"]
 
 Lengths = Annotated[
     str | None, typer.Option("--lengths", metavar="N,N,…", help="Block lengths in tokens, instead of the usual ones.")
-]
-Disk = Annotated[
-    Path | None,
-    typer.Option(
-        "--folder", metavar="DIR", show_default="the system's temporary folder", help="On the disk to be measured."
-    ),
-]
-Skills = Annotated[
-    Path | None, typer.Option("--skills", metavar="DIR", help="Skill folders; by default those that come along.")
 ]
 
 

@@ -16,8 +16,7 @@ from tests.benchmarks.tables import agent, documents, flywheel, peers, routing
 from tests.benchmarks.tables.base import Table
 
 TABLES = (
-    *(Table.of(one, kind.name) for kind in declared() for one in kind.tables if one.name is not None),
-    Table("answers", "answers", routing.answers),
+    *(Table.of(one, kind.kind) for kind in declared() for one in kind.tables if one.name is not None),
     Table("route-evaluate", "route evaluate", routing.route_evaluate),
     Table("agent", "agent", agent.agent),
     Table("widen", "widen", documents.widen),

@@ -1,4 +1,4 @@
-"""The router and what is answered with it."""
+"""Routers on one file of questions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ from collections.abc import Sequence
 
 from agentkv.bench.base import markdown
 from agentkv.bench.results import Result
-from tests.benchmarks.tables.base import duration, share
-
-
-def answers(results: Sequence[Result]) -> str:
-    """A row a model."""
-    rows = []
-    for one in results:
-        found = one.data["summary"]
-        parts = ("routed", "answered", "answered_when_routed", "identical", "abstained_on_uncovered")
-        decision = f"{found['median_router_tokens']:.0f} tokens, {duration(found['median_router_ms'])}"
-        rows.append([one.model, *(share(found[part]) for part in parts), decision])
-    headings = ("model", "routed rightly", "answered rightly", "… where routed rightly")
-    rest = ("restored = prefilled again (ids and logits)", "no block, where no skill covers it", "a decision")
-    return markdown((*headings, *rest), rows)
+from tests.benchmarks.tables.base import duration
 
 
 def route_evaluate(results: Sequence[Result]) -> str:
