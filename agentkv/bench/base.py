@@ -202,6 +202,8 @@ def milliseconds(value: float) -> str:
 
 def interval(part: Mapping[str, Any]) -> str:
     """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`."""
+    if not part["n"]:
+        return "not asked"
     low, high = part["wilson_95"]
     return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
 

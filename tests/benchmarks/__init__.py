@@ -21,6 +21,11 @@ DECLARED = (
     ("tests.benchmarks.architectures", "Architectures"),
     ("tests.benchmarks.migration", "Migration"),
     ("tests.benchmarks.answers", "Answers"),
+    ("tests.benchmarks.flywheel.transfer", "Families"),
+    ("tests.benchmarks.flywheel.interference", "Interference"),
+    ("tests.benchmarks.flywheel.negatives", "Negatives"),
+    ("tests.benchmarks.flywheel.aime", "Aime"),
+    ("tests.benchmarks.flywheel.adaptation", "Variants"),
     ("tests.benchmarks.documents.compose", "Compose"),
     ("tests.benchmarks.documents.reread", "Reread"),
     ("tests.benchmarks.documents.interrupt", "Interrupt"),
@@ -31,6 +36,5 @@ _OWN = ("agent", "peers", "widen", "needles", "depth", "questions")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
     *(module for module, _ in DECLARED),
-    "tests.benchmarks.flywheel.grading",
 ]
 SCORERS.extend(module for module in _MODULES if module not in SCORERS)

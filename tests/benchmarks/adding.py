@@ -87,9 +87,9 @@ def seconds(kind: str, megabytes: float) -> float:
             opened.writelines(content(kind, int(megabytes * MB) - 8192))
         with AgentMemory(Path(folder) / "store", FakeEngine(window=8192)) as memory:
             corpus = Corpus(memory, keep="lazy")
-            begun = time.process_time()
+            start = time.process_time()
             report = corpus.add([file])
-            spent = time.process_time() - begun
+            spent = time.process_time() - start
             assert not report.plan.failed, report.plan.failed
             assert report.plan.n_chunks > 100 * megabytes
     return spent

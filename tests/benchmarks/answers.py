@@ -78,6 +78,11 @@ class Asked(Row):
     graft: Answer
     reread: Answer | None
 
+    @property
+    def cold(self) -> Answer | None:
+        """That of a cold prefill."""
+        return self.reread
+
 
 class Label(Row):
     """What a question is scored against."""
@@ -108,7 +113,7 @@ class Question(Seen[Asked, Label]):
     @property
     def identical(self) -> bool | None:
         """Whether all was restored and the turn is that of a cold prefill; None where there was none."""
-        one, other = self.raw.graft, self.raw.reread
+        one, other = self.raw.graft, self.raw.cold
         if other is None:
             return None
         same = (one.token_ids, one.logits_sha256) == (other.token_ids, other.logits_sha256)
@@ -153,9 +158,9 @@ class Answers(Recorded[Settings]):
             (
                 Column[Summary]("routed rightly", lambda row: interval(row.routed)),
                 Column("answered rightly", lambda row: interval(row.answered)),
-                Column("… where routed rightly", lambda row: _of(row.answered_when_routed)),
-                Column("restored = prefilled again (ids and logits)", lambda row: _of(row.identical)),
-                Column("no block, where no skill covers it", lambda row: _of(row.abstained_on_uncovered)),
+                Column("… where routed rightly", lambda row: interval(row.answered_when_routed)),
+                Column("restored = prefilled again (ids and logits)", lambda row: interval(row.identical)),
+                Column("no block, where no skill covers it", lambda row: interval(row.abstained_on_uncovered)),
                 Column("a decision", Summary.decision),
             ),
             name="answers",
@@ -217,7 +222,7 @@ class Answers(Recorded[Settings]):
         """See :class:`Summary`; times are to the first token."""
         rows = questions(raw.values())
         abstained = [record["raw"]["pick"] is None for record in raw.values() if record["expected"]["skill"] is None]
-        compared = [(row, row.raw.reread.ms) for row in rows if row.raw.reread is not None]
+        compared = [(row, row.raw.cold.ms) for row in rows if row.raw.cold is not None]
         routed = [row for row in rows if row.routed]
         first = statistics.median(row.raw.graft.ms.restore + row.raw.graft.ms.prefill for row in rows)
         cold = statistics.median(ms.prefill for _, ms in compared) if compared else None
@@ -256,11 +261,6 @@ class Answers(Recorded[Settings]):
 def questions(raw: Iterable[Mapping[str, Any]]) -> list[Question]:
     """Those that a skill covers, of the records of a result."""
     return [Question.model_validate(record) for record in raw if record["expected"]["skill"] is not None]
-
-
-def _of(part: Mapping[str, Any]) -> str:
-    """A share, or that nothing was asked."""
-    return interval(part) if part["n"] else "not asked"
 
 
 def _keyed(name: str, routes: Sequence[Route], done: set[str]) -> list[tuple[str, Route]]:

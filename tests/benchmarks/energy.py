@@ -1,7 +1,7 @@
 """Joules between two moments, from the processor's own counters where the system shows them (Linux powercap, RAPL).
 
 The counters are of whole packages, so what else runs there is counted too. Where there are none, or they may not be
-read, as in most virtual machines, the answer is None and the reader is told "not measured". Knows no benchmark.
+read, as in most virtual machines, the answer is None and the reader gets "not measured".
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def metered(folder: Path = FOLDER) -> Iterator[Energy]:
         found.joules = round(sum(used) / 1e6, 3)
 
 
-def told(joules: float | None) -> str:
-    """In words."""
+def written(joules: float | None) -> str:
+    """As text."""
     return NOT_MEASURED if joules is None else f"{joules:,.1f} J"
 
 
 def _read(folder: Path) -> dict[str, tuple[int, int]]:
-    """Microjoules so far and where the count begins anew, by package; empty where there is no counter."""
+    """Microjoules so far and where the count begins again, by package; empty where there is no counter."""
     found = {}
     try:
         for package in sorted(folder.glob("intel-rapl:*")):

@@ -2,7 +2,7 @@
 
 Never two models at once: a process is awaited before the next begins. What a finished benchmark gave is kept in the
 work folder under a key over its arguments and this package's source tree, and is not run again; one that ended with an
-error, or whose data was not to be had, is. Knows commands and exit codes; refuses to know what any of them measures.
+error, or whose data was not to be had, is. What any of them measures is in its file, not here.
 """
 
 from __future__ import annotations

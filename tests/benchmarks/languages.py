@@ -127,11 +127,11 @@ def router(paragraphs: dict[str, str], folder: Path, embedder: Embedder | None, 
     if embedder is None:
         classifier = LexicalClassifier()
         return lambda question: labels.get(classifier.classify(question, candidates).raw_pick)
-    likeness = Similarity(candidates, {}, Vectors(embedder))
+    similarity = Similarity(candidates, {}, Vectors(embedder))
 
     def ask(question: str) -> str | None:
-        near = likeness.of(question) @ NARROWING_BY_EMBEDDING.vector[2:]
-        return labels[likeness.labels[int(np.argmax(near))]]
+        near = similarity.of(question) @ NARROWING_BY_EMBEDDING.vector[2:]
+        return labels[similarity.labels[int(np.argmax(near))]]
 
     return ask
 

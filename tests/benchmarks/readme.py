@@ -26,7 +26,7 @@ _PART = re.compile(r"(<!-- results: ([\w-]+) -->\n)(.*?)(<!-- end of results -->
 
 
 def rendered(text: str, results: Sequence[Result], tables: Sequence[Table] = TABLES) -> tuple[str, list[str]]:
-    """The text with every table made anew, and the names of those that were other before.
+    """The text with every table made again, and the names of those that were other before.
 
     Raises InvalidResult for a marker of no table, or a table without results.
     """
@@ -44,7 +44,7 @@ def rendered(text: str, results: Sequence[Result], tables: Sequence[Table] = TAB
 
     made = _PART.sub(replace, text)
     if made.count("<!-- results: ") != len(_PART.findall(made)):
-        raise InvalidResult("the text", "a marker `<!-- results: NAME -->` has no `<!-- end of results -->` behind it")
+        raise InvalidResult("the text", "a marker `<!-- results: NAME -->` has no `<!-- end of results -->` after it")
     return made, changed
 
 

@@ -72,32 +72,6 @@ class Recording:
     run: Run | None
     items: list[Item]
 
-    @classmethod
-    def opened(
-        cls,
-        header: dict[str, Any],
-        memory: AgentMemory,
-        inputs: str,
-        ledger: Ledger | None,
-        found: RecordedRun | None,
-    ) -> Recording:
-        """A new run of ``header``, whose inputs are called ``inputs``, or ``found``, which is gone on with.
-
-        A run that has read something else, or another model's bytes, is left as it is and a new one is begun.
-        """
-        if ledger is None:
-            return cls(header, None, [])
-        read = {inputs: header["inputs_sha256"], "model": header["model_sha256"]}
-        if found is not None and found.body.inputs == read:
-            return cls(header, ledger.resume(found), ledger.items(found))
-        run = ledger.begin(
-            header["benchmark"],
-            settings=header["settings"] | {"model": header["model"]},
-            inputs=read,
-            fingerprints={"engine": memory.engine.fingerprint()},
-        )
-        return cls(header, run, [])
-
     @property
     def keys(self) -> set[str]:
         """What is done."""

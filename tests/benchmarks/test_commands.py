@@ -13,7 +13,7 @@ import orjson
 import pytest
 from typer.main import get_command
 
-from agentkv import FakeEngine
+from agentkv import AgentMemory, FakeEngine
 from agentkv.cli import options
 from tests.benchmarks import every
 from tests.benchmarks.commands import app
@@ -125,8 +125,7 @@ def test_hard_problems_that_are_not_here_are_skipped_with_the_reason(bench: Run,
 
 
 def test_variants_of_hard_problems(bench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentkv import AgentMemory
-    from tests.benchmarks.flywheel import adaptation
+    from tests.benchmarks import recording
     from tests.benchmarks.flywheel.variants import ORIGINS
 
     (variant,) = ORIGINS[0].variants(1)
@@ -135,7 +134,7 @@ def test_variants_of_hard_problems(bench: Run, tmp_path: Path, monkeypatch: pyte
         reply = json.dumps(variant.parameters)
         return AgentMemory(store, FakeEngine(window=1 << 14, replies=lambda prompt: reply, keeps_grammar=True))
 
-    monkeypatch.setattr(adaptation, "AgentMemory", opened)
+    monkeypatch.setattr(recording, "AgentMemory", opened)
     monkeypatch.setattr(options, "fetch_model", lambda name: None)
     out, ledger = tmp_path / "out.json", tmp_path / "ledger"
     how = ("variants", "--model", "scripted", "--origins", ORIGINS[0].problem, "--ledger", ledger)
@@ -143,7 +142,7 @@ def test_variants_of_hard_problems(bench: Run, tmp_path: Path, monkeypatch: pyte
     assert (result["settings"]["origins"], result["summary"]["variants"]) == ([ORIGINS[0].problem], 1)
     assert result["summary"]["answered_given"]["fill"]["k"] == 1
     assert json.loads(out.read_text())["raw"][0]["expected"]["answer"] == variant.answer
-    assert "right block given" in bench(*how).stdout
+    assert "given the right block" in bench(*how).stdout
     assert bench("evidence", "score", "last", "--ledger", ledger).exit_code == 0
     wrong = error_of(bench("variants", "--origins", "nothing", "--json"))
     assert "no such origin: nothing" in wrong["message"]

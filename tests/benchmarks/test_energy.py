@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.benchmarks.energy import metered, told
+from tests.benchmarks.energy import metered, written
 
 
 def counter(folder: Path, name: str, value: int) -> None:
@@ -19,12 +19,12 @@ def test_packages_are_added_up_and_their_parts_are_not(tmp_path: Path) -> None:
     with metered(tmp_path) as energy:
         counter(tmp_path, "intel-rapl:0", 3_500_000)
         counter(tmp_path, "intel-rapl:0:0", 2_000_000)
-        counter(tmp_path, "intel-rapl:1", 500_000)  # begun anew: 9 + 0.5 of ten
+        counter(tmp_path, "intel-rapl:1", 500_000)  # begun again: 9 + 0.5 of ten
     assert energy.joules == 2.5 + 9.5
-    assert told(energy.joules) == "12.0 J"
+    assert written(energy.joules) == "12.0 J"
 
 
-def test_where_nothing_counts_nothing_is_told(tmp_path: Path) -> None:
+def test_where_nothing_counts_nothing_is_written(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with metered(folder) as energy:
             pass
@@ -33,4 +33,4 @@ def test_where_nothing_counts_nothing_is_told(tmp_path: Path) -> None:
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("no")
     with metered(tmp_path) as energy:
         pass
-    assert told(energy.joules) == "not measured: no counter"
+    assert written(energy.joules) == "not measured: no counter"

@@ -54,7 +54,7 @@ def verdicts(found: list[Outcome]) -> list[tuple[str, str, int | None, str | Non
 
 
 def test_each_in_turn_with_its_verdict(tmp_path: Path, command: list[str]) -> None:
-    work, told, said = tmp_path / "work", list[str](), list[str]()
+    work, lines, progress = tmp_path / "work", list[str](), list[str]()
     jobs = [
         job("good"),
         job("weak", 60),
@@ -64,7 +64,7 @@ def test_each_in_turn_with_its_verdict(tmp_path: Path, command: list[str]) -> No
         job("wrong", 12),
         job("unfetched", PackageUnavailable.exit_code),
     ]
-    found = every.run(jobs, work, tell=told.append, progress=said.append, command=command)
+    found = every.run(jobs, work, tell=lines.append, progress=progress.append, command=command)
     assert verdicts(found) == [
         ("good", "holds", 0, None),
         ("weak", "does not hold", 60, "it is so"),
@@ -76,8 +76,8 @@ def test_each_in_turn_with_its_verdict(tmp_path: Path, command: list[str]) -> No
     ]
     assert names(work) == ["good", "weak", "empty", "ill", "wrong", "unfetched"]
     assert [one.result for one in found] == ["good.json", "weak.json", *[None] * 5]
-    assert told[:2] == ["1 of 7, good: python -m tests.benchmarks good 0 {}", "1 of 7, good: holds"]
-    assert said[:2] == ["progress of good", "progress of weak"]
+    assert lines[:2] == ["1 of 7, good: python -m tests.benchmarks good 0 {}", "1 of 7, good: holds"]
+    assert progress[:2] == ["progress of good", "progress of weak"]
 
 
 def test_what_is_finished_is_not_run_again(tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

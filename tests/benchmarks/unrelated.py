@@ -27,18 +27,18 @@ DATA = Path(__file__).with_name("unrelated.json")
 
 @dataclass(frozen=True)
 class Asked:
-    """What one question got. ``wanted``: None where no manual answers it. ``ahead``: of NONE, in the router's score."""
+    """What one question got. ``label``: None where no manual answers it. ``ahead``: of NONE, in the router's score."""
 
     library: str
     question: str
-    wanted: str | None
+    label: str | None
     pick: str | None
     ahead: float
 
     @property
     def right(self) -> bool:
         """Whether it got what it should, or nothing."""
-        return self.pick == self.wanted
+        return self.pick == self.label
 
 
 def ask(memory: AgentMemory, data: Mapping[str, Any]) -> Iterator[Asked]:
@@ -48,8 +48,8 @@ def ask(memory: AgentMemory, data: Mapping[str, Any]) -> Iterator[Asked]:
         candidates = {name: Candidate(described, text) for name, (described, text) in manuals.items()}
         for name, known in candidates.items():
             memory.routing.deposit_card(name, known.description)
-        wanted = [(question, label) for of, question, label in data["related"] if of == library]
-        for question, label in [*((question, None) for question in data["unrelated"]), *wanted]:
+        related = [(question, label) for of, question, label in data["related"] if of == library]
+        for question, label in [*((question, None) for question in data["unrelated"]), *related]:
             decision = decide(classifier, question, candidates)
             scores = dict(decision.scores)
             none = scores.pop("none of these")
@@ -61,7 +61,7 @@ def figures(asked: Sequence[Asked]) -> dict[str, list[int]]:
     """By library and kind of question, how many were right, and of how many."""
     found: dict[str, list[int]] = {}
     for one in asked:
-        kind = "unrelated: none" if one.wanted is None else "related: right"
+        kind = "unrelated: none" if one.label is None else "related: right"
         for key in (f"{one.library}, {kind}", f"all, {kind}"):
             right, n = found.get(key, (0, 0))
             found[key] = [right + one.right, n + 1]
@@ -69,18 +69,18 @@ def figures(asked: Sequence[Asked]) -> dict[str, list[int]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, and write JSON where it is wanted."""
+    """Run, print, and write JSON where that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m", help="a model's name or GGUF, or `fake`")
     parser.add_argument("--embedder", default=None)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=None, help="write every decision as JSON")
-    wanted = parser.parse_args(arguments)
-    text = wanted.data.read_bytes()
-    model = FakeEngine(window=2048) if wanted.model == "fake" else wanted.model
+    given = parser.parse_args(arguments)
+    text = given.data.read_bytes()
+    model = FakeEngine(window=2048) if given.model == "fake" else given.model
     with tempfile.TemporaryDirectory(prefix="agentkv-unrelated-") as folder:
-        settings: dict[str, Any] = {} if wanted.model == "fake" else {"window": 2048}
-        with AgentMemory(folder, model, embedder=wanted.embedder, **settings) as memory:
+        settings: dict[str, Any] = {} if given.model == "fake" else {"window": 2048}
+        with AgentMemory(folder, model, embedder=given.embedder, **settings) as memory:
             asked = []
             for one in ask(memory, json.loads(text)):
                 asked.append(one)
@@ -94,9 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     for name, (right, n) in result["figures"].items():
         say(f"{name}: {right} of {n} ({right / n:.2f})")
-    say(f"data {result['data_sha256']}\nmodel {wanted.model} {model_sha256}, embedder {wanted.embedder}")
-    if wanted.out is not None:
-        wanted.out.write_text(json.dumps({**result, "asked": [asdict(one) for one in asked]}, indent=1) + "\n")
+    say(f"data {result['data_sha256']}\nmodel {given.model} {model_sha256}, embedder {given.embedder}")
+    if given.out is not None:
+        given.out.write_text(json.dumps({**result, "asked": [asdict(one) for one in asked]}, indent=1) + "\n")
     return 0
 
 

@@ -8,18 +8,13 @@ from agentkv.cli.command import App
 from agentkv.cli.evidence import app as evidence
 from tests.benchmarks.commands import (
     agent,
-    aime,
     all_,
     depth,
-    families,
-    interference,
     needles,
-    negatives,
     peers,
     plot,
     questions,
     readme,
-    variants,
     widen,
 )
 from tests.benchmarks.declared import declared
@@ -35,11 +30,6 @@ app = App(
     help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
 )
 app.command()(agent.agent)
-app.command()(families.families)
-app.command()(interference.interference)
-app.command()(negatives.negatives)
-app.command()(aime.aime)
-app.command()(variants.variants)
 app.command()(questions.questions)
 app.command()(peers.peers)
 app.command()(widen.widen)

@@ -6,38 +6,264 @@ library, and answered in three ways: parameters filled by the model, the program
 substituted by position without a model. Its answer was computed by two independent programs, and is not the original's.
 An answer counts when it comes from the routed block; beside it, the same with the right block given.
 
-The problems' own texts are not needed: the chosen origins are those in the library of a recorded ``bench aime`` run,
-those that are named, or all. Knows no file of problems.
+The problems' own texts are not needed: the chosen origins are those in the library of a recorded run of ``aime``, those
+that are named, or all.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from agentkv.bench.results import now, origin, say
+from agentkv.bench.base import Column, Row, Table, interval, option, small_option
+from agentkv.bench.measured import Raw
+from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated, UsageError
-from agentkv.evidence import Item, Ledger
-from agentkv.evidence.ledger import RecordedRun
+from agentkv.evidence import Ledger
+from agentkv.evidence.files import FILE
+from agentkv.figures import share
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import call
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.task import Task
 from agentkv.flywheel.transfer import Transfer, Way
 from agentkv.io.hashing import canonical_json
-from agentkv.memory.memory import AgentMemory
 from agentkv.sandbox.sandbox import Sandbox
-from tests.benchmarks.flywheel import grading
-from tests.benchmarks.flywheel.library import deposit
-from tests.benchmarks.flywheel.outcomes import decided, outcome
-from tests.benchmarks.flywheel.variants import BY, ORIGINS, Origin, Variant
-from tests.benchmarks.recording import Recording
+from tests.benchmarks.flywheel.aime import Aime
+from tests.benchmarks.flywheel.grading import is_same
+from tests.benchmarks.flywheel.library import Expected, Outcome, decided, of_origins, outcome
+from tests.benchmarks.flywheel.variants import ORIGINS, Origin, Variant
+from tests.benchmarks.recording import Recorded, Seen, opened_memory, window_option
+from tests.benchmarks.recording import Settings as RecordedSettings
 
-REWRITE_TOKENS = 768
 SMALL = ("aime25-0", "aime25-5")
+WAYS = {"fill": "parameters filled", "rewrite": "program rewritten", "substitute": "substituted, no model"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RecordedSettings):
+    """``origins``: names or problems' ids."""
+
+    model: str = "qwen2.5-coder-1.5b"
+    origins: str | None = option(
+        None,
+        "Problems whose programs are the library.",
+        metavar="ID,ID,…",
+        shown="the library of the ledger's latest `aime` of this model, else all",
+    )
+    per_origin: int = option(1, "Variants of each.", least=1)
+    rewrite_tokens: int = option(768, "Most tokens of a rewritten program.", least=1, small=256)
+    small: bool = small_option()
+    embedder: str | None = None
+    window: int | None = window_option(4096)
+
+
+class Target(Expected):
+    """A variant."""
+
+    parameters: dict[str, Any]
+
+
+class Adapted(Outcome):
+    """By one way: tokens that the model wrote, milliseconds of all of it."""
+
+    tokens: int
+    ms: float
+
+
+class Ways(Row):
+    """Of each way; None where no block was picked."""
+
+    fill: Adapted | None
+    rewrite: Adapted | None
+    substitute: Adapted | None
+
+    def right(self, expected: Expected) -> dict[str, bool]:
+        """Which of them gave the true answer."""
+        ways = {way: getattr(self, way) for way in WAYS}
+        return {way: done is not None and done.right(expected) for way, done in ways.items()}
+
+
+class Routed(Row):
+    """A variant as it was routed, and answered from the block that was picked and from the right one."""
+
+    raw_pick: str
+    pick: str | None
+    scores: dict[str, float]
+    route_ms: float
+    ways: Ways
+    given: Ways
+
+
+class Judged(Row):
+    """Of one variant: routed, and by each way answered rightly, from the routed block and from the right one."""
+
+    variant: str
+    routed: bool
+    abstained: bool
+    answered: dict[str, bool]
+    answered_given: dict[str, bool]
+    filled: bool
+
+    @classmethod
+    def of(cls, seen: Seen[Routed, Target]) -> Judged:
+        """From what was recorded."""
+        raw, expected = seen.raw, seen.expected
+        return cls(
+            variant=seen.key,
+            routed=raw.pick == expected.block,
+            abstained=raw.pick is None,
+            answered=raw.ways.right(expected),
+            answered_given=raw.given.right(expected),
+            filled=raw.given.fill is not None and raw.given.fill.parameters == expected.parameters,
+        )
+
+
+class Summary(Row):
+    """The figures, shares with their Wilson 95 % intervals; the last four by way."""
+
+    variants: int
+    routed: dict[str, Any]
+    abstained: dict[str, Any]
+    answered: dict[str, dict[str, Any]]
+    answered_given: dict[str, dict[str, Any]]
+    tokens: dict[str, int]
+    missed: dict[str, list[str]]
+
+
+class Line(Row):
+    """One way's row of the table."""
+
+    way: str
+    routed: dict[str, Any]
+    answered: dict[str, Any]
+    given: dict[str, Any]
+
+
+def lines(found: Summary) -> list[Line]:
+    """A row a way."""
+    return [
+        Line(way=label, routed=found.routed, answered=found.answered[way], given=found.answered_given[way])
+        for way, label in WAYS.items()
+    ]
+
+
+class Variants(Recorded[Settings]):
+    """Transfer: hard problems' programs, adapted to others with new numbers and words, in three ways.
+
+    With --ledger a run that broke off is resumed.
+    """
+
+    name, kind = "variants", "bench variants"
+    tables = (
+        Table(
+            lambda result: lines(Summary.model_validate(result["summary"])),
+            (
+                Column[Line]("way", lambda row: row.way, left=True),
+                Column("routed rightly", lambda row: interval(row.routed)),
+                Column("answered rightly", lambda row: interval(row.answered)),
+                Column("… given the right block", lambda row: interval(row.given)),
+            ),
+            name="variants",
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        """See the module's text. Raises GuaranteeViolated where a variant's two programs do not agree."""
+        asked, origins = self.settings, chosen(self._origins())
+        variants = [variant for one in origins for variant in one.variants(asked.per_origin)]
+        inputs = canonical_json([[one.prompt, one.parameters, one.answer] for one in variants])
+        naming = {name: getattr(asked, name) for name in ("per_origin", "rewrite_tokens", "embedder")}
+        naming["origins"] = [one.problem for one in origins]
+        with opened_memory(asked, window=asked.window, embedder=asked.embedder) as memory:
+            library, sandbox = SolutionLibrary(memory), Sandbox()
+            cross_check(origins, variants, sandbox)
+            recording = self.recording(memory, "variants", inputs, naming)
+            transfer = Transfer(library, sandbox, rewrite_tokens=asked.rewrite_tokens)
+            known = of_origins(library, origins, sandbox)
+            done = recording.keys
+            for number, variant in enumerate(variants, 1):
+                if variant.key not in done:
+                    seen = _tried(transfer, variant, known[variant.origin])
+                    recording.add(seen.item)
+                    right = [way for way, is_right in Judged.of(seen).answered.items() if is_right]
+                    by = ", ".join(right) or "no way"
+                    say(f"{number} of {len(variants)}, {variant.key}: answered rightly by {by}")
+            result = recording.end()
+        return {**result, "rows": [row.model_dump() for row in judged(result["raw"])]}
+
+    def _origins(self) -> list[str]:
+        """As asked for, else those of the ledger."""
+        asked = self.settings
+        names = [name.strip() for name in (asked.origins or "").split(",") if name.strip()]
+        if not names and asked.small:
+            return list(SMALL)
+        if not names and self.ledger is not None and (self.ledger.folder / FILE).exists():
+            return in_library(self.ledger, asked.model)
+        return names
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """See :class:`Summary`."""
+        seen = [Seen[Routed, Target].model_validate(record) for record in raw.values()]
+        rows, n = [Judged.of(one) for one in seen], len(seen)
+        written = {"fill": [one.raw.ways.fill for one in seen], "rewrite": [one.raw.ways.rewrite for one in seen]}
+        return Summary(
+            variants=n,
+            routed=share(sum(row.routed for row in rows), n),
+            abstained=share(sum(row.abstained for row in rows), n),
+            answered={way: share(sum(row.answered[way] for row in rows), n) for way in WAYS},
+            answered_given={way: share(sum(row.answered_given[way] for row in rows), n) for way in WAYS},
+            tokens={way: sum(done.tokens for done in ways if done is not None) for way, ways in written.items()},
+            missed={way: [row.variant for row in rows if not row.answered[way]] for way in WAYS},
+        ).model_dump()
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Nothing is guaranteed: a model adapts as well as it can."""
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """Tokens, and what each way missed."""
+        row = Summary.model_validate(result["summary"])
+        yield "tokens: " + ", ".join(f"{count:,} {WAYS[way]}" for way, count in row.tokens.items())
+        yield from (f"missed by {way}: {', '.join(names)}" for way, names in row.missed.items() if names)
+
+
+def judged(raw: Iterable[Any]) -> list[Judged]:
+    """Of each record of a result."""
+    return [Judged.of(Seen[Routed, Target].model_validate(record)) for record in raw]
+
+
+def _tried(transfer: Transfer, variant: Variant, right: Known) -> Seen[Routed, Target]:
+    task = variant.task()
+    start = time.perf_counter()
+    decision, source = transfer.route(task)
+    ms = round((time.perf_counter() - start) * 1e3, 1)
+    given = _adapted(transfer, task, right)
+    if source is None:
+        ways = Ways(fill=None, rewrite=None, substitute=None)
+    else:
+        ways = given if source.name == right.name else _adapted(transfer, task, source)
+    raw = Routed(**decided(decision), route_ms=ms, ways=ways, given=given)
+    expected = Target(block=right.name, prompt=variant.prompt, parameters=variant.parameters, answer=variant.answer)
+    return Seen(key=variant.key, raw=raw, expected=expected)
+
+
+def _adapted(transfer: Transfer, task: Task, source: Known) -> Ways:
+    made = {}
+    for way in Way:
+        start = time.perf_counter()
+        done = transfer.adapt(task, source, way)
+        ms = round((time.perf_counter() - start) * 1e3, 1)
+        tokens = 0 if done.turn is None else done.turn.tokens.generated
+        made[way.value] = Adapted(**outcome(done), tokens=tokens, ms=ms)
+    return Ways(**made)
+
+
+# --- origins ----------------------------------------------------------------------------------------
 
 
 def chosen(names: Sequence[str]) -> list[Origin]:
@@ -50,62 +276,20 @@ def chosen(names: Sequence[str]) -> list[Origin]:
 
 
 def in_library(ledger: Ledger, model: str) -> list[str]:
-    """The problems that the latest finished ``bench aime`` run of that model took into its library; maybe none.
+    """The problems that the latest finished run of ``aime`` with that model took into its library; maybe none.
 
-    Those that have no variants here are left out, and that is said.
+    Those that have no variants here are left out, and that is reported.
     """
+    have = {one.problem for one in ORIGINS}
     for run in reversed(ledger.runs()):
-        if run.kind == grading.AIME and run.status == "finished" and run.body.settings.get("model") == model:
+        if run.kind == Aime.kind and run.status == "finished" and run.body.settings.get("model") == model:
             keys = [item.key for item in ledger.items(run)]
             problems = [key.removeprefix("learned/") for key in keys if key.startswith("learned/")]
-            have = {one.problem for one in ORIGINS}
             for problem in problems:
                 if problem not in have:
                     say(f"{problem} is in the library of {run.id}, and has no variants here")
             return [problem for problem in problems if problem in have]
     return []
-
-
-def run(
-    model: str,
-    *,
-    origins: Sequence[Origin] = ORIGINS,
-    per_origin: int = 1,
-    rewrite_tokens: int = REWRITE_TOKENS,
-    embedder: str | None = None,
-    settings: dict[str, Any] | None = None,
-    ledger: Ledger | None = None,
-    found: RecordedRun | None = None,
-) -> dict[str, Any]:
-    """The whole benchmark. With a ``ledger`` every variant goes there when it is done; ``found``: a run to go on with.
-
-    Raises GuaranteeViolated where a variant's two programs do not agree.
-    """
-    started = now()
-    variants = [variant for one in origins for variant in one.variants(per_origin)]
-    inputs = canonical_json([[one.prompt, one.parameters, one.answer] for one in variants])
-    how = settings_of(origins, per_origin, rewrite_tokens, embedder)
-    with (
-        tempfile.TemporaryDirectory(prefix="agentkv-variants-") as folder,
-        AgentMemory(Path(folder) / "store", model, embedder=embedder, **(settings or {})) as memory,
-    ):
-        header = origin(grading.VARIANTS, model, memory.engine.info.sha256, inputs, started=started, **how)
-        library, sandbox = SolutionLibrary(memory), Sandbox()
-        cross_check(origins, variants, sandbox)
-        recording = Recording.opened(header, memory, "variants", ledger, found)
-        bench = _Bench(library, sandbox, origins, rewrite_tokens)
-        done = recording.keys
-        for item in bench.items([one for one in variants if one.key not in done]):
-            recording.add(item)
-        return {**recording.end(), "rows": [grading.variants_row(item) for item in recording.items]}
-
-
-def settings_of(
-    origins: Sequence[Origin], per_origin: int, rewrite_tokens: int, embedder: str | None
-) -> dict[str, Any]:
-    """What names a run, so that it can be gone on with."""
-    problems = [one.problem for one in origins]
-    return {"origins": problems, "per_origin": per_origin, "rewrite_tokens": rewrite_tokens, "embedder": embedder}
 
 
 def cross_check(origins: Sequence[Origin], variants: Sequence[Variant], sandbox: Sandbox) -> None:
@@ -114,56 +298,8 @@ def cross_check(origins: Sequence[Origin], variants: Sequence[Variant], sandbox:
     for variant in variants:
         known = by_name[variant.origin]
         outcome = call(sandbox, Program(source=known.source, parameters=variant.parameters), {})
-        if not outcome.answered or not grading.is_same(outcome.value, variant.answer):
+        if not outcome.answered or not is_same(outcome.value, variant.answer):
             got = outcome.value if outcome.answered else outcome.reason
             raise GuaranteeViolated(f"{variant.key}: one program says {variant.answer}, the other {got}")
-        if grading.is_same(variant.answer, known.answer):
+        if is_same(variant.answer, known.answer):
             raise GuaranteeViolated(f"{variant.key} has the answer of its original")
-
-
-class _Bench:
-    def __init__(
-        self, library: SolutionLibrary, sandbox: Sandbox, origins: Sequence[Origin], rewrite_tokens: int
-    ) -> None:
-        self._transfer = Transfer(library, sandbox, rewrite_tokens=rewrite_tokens)
-        self._known = {one.name: deposit(library, one.task(), one.source, sandbox, BY) for one in origins}
-
-    def items(self, variants: Sequence[Variant]) -> Iterator[Item]:
-        for number, variant in enumerate(variants, 1):
-            item = self._item(variant)
-            right = [way for way, is_right in grading.variants_row(item)["answered"].items() if is_right]
-            say(f"{number} of {len(variants)}, {item.key}: answered rightly by {', '.join(right) or 'no way'}")
-            yield item
-
-    def _item(self, variant: Variant) -> Item:
-        task, right = variant.task(), self._known[variant.origin]
-        start = time.perf_counter()
-        decision, source = self._transfer.route(task)
-        ms = round((time.perf_counter() - start) * 1e3, 1)
-        given = self._adapted(task, right)
-        if source is None:
-            ways: dict[str, Any] = {way.value: None for way in Way}
-        elif source.name == right.name:
-            ways = given
-        else:
-            ways = self._adapted(task, source)
-        expected = {
-            **{"block": right.name, "prompt": variant.prompt},
-            **{"parameters": variant.parameters, "answer": variant.answer},
-        }
-        return Item(variant.key, {**decided(decision), "route_ms": ms, "ways": ways, "given": given}, expected)
-
-    def _adapted(self, task: Task, source: Known) -> dict[str, Any]:
-        """What became of each way."""
-        found = {}
-        for way in Way:
-            start = time.perf_counter()
-            done = self._transfer.adapt(task, source, way)
-            ms = round((time.perf_counter() - start) * 1e3, 1)
-            tokens = 0 if done.turn is None else done.turn.tokens.generated
-            found[way.value] = {**outcome(done), "tokens": tokens, "ms": ms}
-        return found
-
-
-def check(result: dict[str, Any]) -> None:
-    """Nothing is guaranteed: a model adapts as well as it can."""

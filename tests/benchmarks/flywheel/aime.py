@@ -1,53 +1,299 @@
 """``aime FILE``: hard problems with whole-number answers; base, library by rule, recurrence, system.
 
 1. Base: the model is asked for ``samples`` programs a problem within a budget of tokens. What a program returns counts,
-   or what a script prints, or what is said in words; the commonest is the answer, its share the confidence.
+   or what a script prints, or what the reply says; the commonest is the answer, its share the confidence.
 2. Library, by rule: the first eight problems that no sample solves and for which somebody has a program that is
    verified: a file, a teacher, or those that come along (``variants/``, written by an engineer's assistant).
-3. Recurrence: those eight from their blocks, each repeat in a fresh process.
+3. Recurrence: those eight from their blocks, each repeat in a process of its own.
 4. System: a problem with a live solution is answered by recurrence, any other as by the base; counted from what was
    recorded, a *system* number.
 
-The problems stay in their file: records hold digests of their texts. What the model wrote may repeat a problem's words,
-so it is in the ledger only; the result has its SHA-256. Every problem is recorded when it is done, and a
-run that was broken off goes on. What was written in one run can be read anew in another, in place of asking again.
-Where the file is absent the benchmark skips, and says so.
+The problems stay in their file: records hold digests of their texts. What the model wrote may repeat a problem's text,
+so it is in the ledger only; the result has its SHA-256. Every problem is recorded when it is done, and a run that broke
+off is resumed. What was written in one run can be parsed again in another, in place of asking (``replies.py``). Where
+the file is absent the benchmark skips, and says so.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench.base import REQUIRED, Column, Row, Table, duration, interval, option, records
+from agentkv.bench.measured import Raw
 from agentkv.bench.process import in_new_process
-from agentkv.bench.results import now, origin, say
+from agentkv.bench.results import say
+from agentkv.engine.base import Engine
 from agentkv.errors import UsageError
-from agentkv.evidence import Item, Ledger
-from agentkv.evidence.ledger import RecordedRun
+from agentkv.evidence import Item
+from agentkv.figures import share
 from agentkv.flywheel import values
 from agentkv.flywheel.gate import Gate
 from agentkv.flywheel.journal import attempt_record
 from agentkv.flywheel.library import SolutionLibrary
 from agentkv.flywheel.loop import Flywheel
 from agentkv.flywheel.solution import Program, Provenance
-from agentkv.flywheel.solvers import Attempt, BestOfN, FromFile, Solver
+from agentkv.flywheel.solvers import Attempt, BestOfN, Endpoint, FromFile, Solver
 from agentkv.flywheel.task import Task, Truth
 from agentkv.flywheel.transfer import Recalled, Recurrence
 from agentkv.io.hashing import sha256
 from agentkv.memory.memory import AgentMemory
 from agentkv.sandbox.sandbox import Sandbox
-from tests.benchmarks.energy import metered
-from tests.benchmarks.flywheel import grading
-from tests.benchmarks.flywheel.reread import Reread, replies
+from tests.benchmarks.energy import metered, written
+from tests.benchmarks.flywheel.grading import is_same
+from tests.benchmarks.flywheel.replies import Attempted, Base, Replayed, replies
 from tests.benchmarks.flywheel.variants import BY, written_programs
-from tests.benchmarks.recording import Recording
+from tests.benchmarks.recording import Recorded, Recording, Seen, opened_memory, window_option
+from tests.benchmarks.recording import Settings as RecordedSettings
 
 LIBRARY = 8
-REPEATS = 4
 _WRITTEN = ("generated", "program")
+_NAMING = ("samples", "max_new", "budget", "agreement", "seed", "own_programs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(RecordedSettings):
+    """``file``: of the problems. ``store``: where solutions and blocks are kept. ``again``: a run of the ledger with
+    the same model and settings."""
+
+    model: str = "qwen2.5-coder-1.5b"
+    file: Path = option(REQUIRED, "Lines of id, problem, answer; it stays where it is.", metavar="FILE", argument=True)
+    store: Path = option(REQUIRED, "Where solutions and blocks are kept; a run is resumed there.", metavar="DIR")
+    problems: int | None = option(None, "Only the first so many.", shown="all", least=1, small=3)
+    samples: int = option(5, "Programs a problem.", least=1, small=2)
+    max_new: int = option(768, "Most tokens of one program.", least=1, small=128)
+    budget: int = option(4096, "Tokens a problem in all.", least=1)
+    agreement: float = option(0.6, "Share that has to agree to be confident.", least=0, most=1)
+    seed: int = option(0, "Of the samples.", shown="0", least=0)
+    solutions: Path | None = option(None, "Programs of others, JSON lines.", metavar="FILE")
+    teacher: str | None = option(None, "An OpenAI-compatible endpoint.", metavar="URL")
+    teacher_model: str = option("", "The model there.", metavar="NAME")
+    own_programs: bool = option(True, "Then: the programs that come along.")
+    repeats: int = option(4, "Of recurrence, each in a process of its own.", least=0, small=1)
+    again: str | None = option(
+        None,
+        "Parse again what was written in that run of the ledger, in place of asking.",
+        name="reread",
+        metavar="RUN",
+    )
+    window: int | None = window_option(4096)
+
+    def solvers(self) -> list[Solver]:
+        """Who is asked for a problem that the model does not solve, in this order."""
+        asked: list[Solver] = [FromFile.read(self.solutions)] if self.solutions else []
+        if self.teacher is not None:
+            asked.append(Endpoint(self.teacher, self.teacher_model, os.environ.get("AGENTKV_TEACHER_KEY", "")))
+        return [*asked, own_programs()] if self.own_programs else asked
+
+
+class Answer(Row):
+    """What a problem is scored against."""
+
+    answer: int
+
+
+class Recurred(Row):
+    """A problem from its block, once."""
+
+    id: str
+    read: str | None
+    answer: Any
+    verdict: str | None
+    right: bool
+    read_rightly: bool
+    restored: int
+    tokens: int
+    logits_sha256: str | None
+    seconds: float
+    check_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, task: Task, recalled: Recalled | None, seconds: float) -> Recurred:
+        """As it was recalled; None where no block was live."""
+        turn = None if recalled is None else recalled.turn
+        again = None if recalled is None else recalled.verification
+        checks = [] if again is None else again.proof.checks
+        return cls(
+            id=task.id,
+            read=None if turn is None else turn.text,
+            answer=None if recalled is None else recalled.answer,
+            verdict=None if recalled is None else recalled.verdict.value,
+            right=recalled is not None and is_same(recalled.answer, _answer(task)),
+            read_rightly=recalled is not None and recalled.read_rightly is True,
+            restored=0 if turn is None else turn.tokens.restored,
+            tokens=0 if turn is None else turn.tokens.generated,
+            logits_sha256=None if turn is None else turn.logits_sha256,
+            seconds=round(seconds, 3),
+            check_seconds=round(sum(check.wall_ms for check in checks) / 1e3, 3),
+        )
+
+
+class Repeat(Row):
+    """The raw record of one repeat of recurrence."""
+
+    rows: list[Recurred]
+    joules: float | None
+
+
+class Summary(Row):
+    """The figures: shares with their Wilson 95 % intervals; recurrence as in its first repeat."""
+
+    base: dict[str, Any]
+    base_confident: dict[str, Any]
+    base_any_sample: dict[str, Any]
+    base_answered: list[int]
+    base_tokens: int
+    base_seconds: float
+    base_joules: float | None
+    library: list[str]
+    recurrence: dict[str, Any]
+    recurrence_read_rightly: int
+    recurrence_tokens: int
+    recurrence_seconds: float
+    recurrence_check_seconds: float
+    recurrence_joules: list[float | None]
+    repeats: int
+    repeats_equal: bool
+    system: dict[str, Any]
+
+    @classmethod
+    def in_(cls, result: Mapping[str, Any]) -> list[Summary]:
+        """Of a whole result; none where it was skipped."""
+        return [cls.model_validate(result["summary"])] if "summary" in result else []
+
+
+class Aime(Recorded[Settings]):
+    """A file of hard problems: base, library by rule, recurrence, the whole system.
+
+    It takes --ledger, where every generation is recorded. A run that broke off is resumed.
+    """
+
+    name, kind = "aime", "bench aime"
+    any_code = True
+    tables = (
+        Table(
+            Summary.in_,
+            (
+                Column[Summary]("base: commonest answer", lambda row: interval(row.base)),
+                Column("what it took", lambda row: f"{row.base_tokens:,} tokens, {row.base_seconds / 60:.0f} min"),
+                Column("any sample right", lambda row: interval(row.base_any_sample)),
+                Column("recurrence of the library", lambda row: f"{row.recurrence['k']} of {row.recurrence['n']}"),
+                Column(
+                    "what it took",
+                    lambda row: f"{row.recurrence_tokens:,} tokens, {duration(1e3 * row.recurrence_seconds)}",
+                ),
+                Column("repeats", lambda row: f"{row.repeats}, {'equal' if row.repeats_equal else 'NOT equal'}"),
+                Column("system: recurrence, else base", lambda row: interval(row.system)),
+            ),
+            name="aime",
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        """See the module's text. Raises UsageError, UnknownRun."""
+        asked, ledger = self.settings, self.ledger
+        if (asked.teacher is None) != (not asked.teacher_model):
+            raise UsageError("--teacher and --teacher-model go together")
+        if ledger is None:
+            raise UsageError("--ledger DIR is needed: every generation is recorded there")
+        if not asked.file.exists():
+            reason = f"{asked.file} is not there; the problems do not come with this project"
+            return {"benchmark": self.kind, "skipped": reason}
+        tasks = problems(asked.file)[: asked.problems]
+        naming = {**{name: getattr(asked, name) for name in _NAMING}, "reread": asked.again, "count": len(tasks)}
+        with opened_memory(asked, asked.store, window=asked.window) as memory:
+            digest, sandbox = memory.engine.info.sha256, Sandbox()
+            then = {} if asked.again is None else replies(ledger, asked.again, digest, naming, self.kind)
+            recording = self.recording(memory, "problems", asked.file.read_bytes(), naming)
+            solver = BestOfN(memory, n=asked.samples, budget=asked.budget, max_new=asked.max_new, seed=asked.seed)
+            base = Replayed(solver, then)
+            gate = Gate(base, sandbox, asked.samples, asked.agreement)
+            _base(gate, base, tasks, recording)
+            wheel = Flywheel(SolutionLibrary(memory), sandbox, replace(gate, samples=0), asked.solvers())
+            _learn(wheel, tasks, recording)
+        self._recur(recording)
+        return published(recording.end())
+
+    def models(self) -> list[str]:
+        """The model, where there are problems."""
+        return super().models() if self.settings.file.exists() else []
+
+    def _recur(self, recording: Recording) -> None:
+        """Each repeat in a process of its own."""
+        asked = self.settings
+        learned = [
+            key.removeprefix("learned/") for key in (i.key for i in recording.items) if key.startswith("learned/")
+        ]
+        options = {"window": asked.window, "threads": asked.threads}
+        payload = {"file": str(asked.file), "model": asked.model, "store": str(asked.store), "ids": learned}
+        for number in range(asked.repeats if learned else 0):
+            key = f"recall/{number}"
+            if key not in recording.keys:
+                raw = Repeat.model_validate(in_new_process(f"{__name__}:recur", {**payload, "options": options}))
+                right = sum(row.right for row in raw.rows)
+                say(f"recurrence, repeat {number + 1}: {right} of {len(raw.rows)}")
+                tokens = {"generated": sum(row.tokens for row in raw.rows)}
+                recording.add(Item(key, raw.model_dump(), None, tokens))
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """See :class:`Summary`."""
+        base = {one.key.removeprefix("base/"): one for one in records(Seen[Base, Answer], raw, "base/")}
+        attempts = [attempt for one in base.values() for attempt in one.raw.attempts]
+        learned = [key.removeprefix("learned/") for key in raw if key.startswith("learned/")]
+        repeats = [Repeat.model_validate(one["raw"]) for key, one in raw.items() if key.startswith("recall/")]
+        first = repeats[0].rows if repeats else []
+        right = {key: is_same(one.raw.answer, one.expected.answer) for key, one in base.items()}
+        confident = [key for key, one in base.items() if one.raw.confident]
+        ever = [any(attempt.verdict == "verified" for attempt in one.raw.attempts) for one in base.values()]
+        recalled = {row.id for row in first if row.right}
+        seen = [[(row.id, row.read, row.logits_sha256) for row in repeat.rows] for repeat in repeats]
+        return Summary(
+            base=share(sum(right.values()), len(base)),
+            base_confident=share(sum(right[key] for key in confident), len(confident)),
+            base_any_sample=share(sum(ever), len(base)),
+            base_answered=[sum(attempt.answer is not None for attempt in attempts), len(attempts)],
+            base_tokens=sum((one.tokens or {}).get("generated", 0) for one in base.values()),
+            base_seconds=round(sum(one.raw.seconds for one in base.values()), 1),
+            base_joules=_joules([one.raw.joules for one in base.values()]),
+            library=learned,
+            recurrence=share(len(recalled), len(learned)),
+            recurrence_read_rightly=sum(row.read_rightly for row in first),
+            recurrence_tokens=sum(row.tokens for row in first),
+            recurrence_seconds=round(sum(row.seconds for row in first), 3),
+            recurrence_check_seconds=round(sum(row.check_seconds for row in first), 3),
+            recurrence_joules=[repeat.joules for repeat in repeats],
+            repeats=len(repeats),
+            repeats_equal=all(one == seen[0] for one in seen),
+            system=share(sum(right[key] or key in recalled for key in right), len(base)),
+        ).model_dump()
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Nothing is guaranteed: a model answers as well as it can."""
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """How sure the base was, and joules; or why nothing was measured."""
+        if "skipped" in result:
+            yield f"skipped: {result['skipped']}"
+        for row in Summary.in_(result):
+            yield f"base, where its samples agree enough: {interval(row.base_confident)}"
+            recall = next(iter(row.recurrence_joules), None)
+            yield f"energy: {written(row.base_joules)} for the base, {written(recall)} to recall"
+
+
+def _joules(measured: Sequence[float | None]) -> float | None:
+    """The sum; None where one was not measured."""
+    known = [one for one in measured if one is not None]
+    return round(sum(known), 3) if known and len(known) == len(measured) else None
+
+
+# --- problems and programs ------------------------------------------------------------------------------
 
 
 def problems(path: Path) -> list[Task]:
@@ -65,69 +311,20 @@ def problems(path: Path) -> list[Task]:
     return found
 
 
-def written() -> FromFile:
+def own_programs() -> FromFile:
     """The programs that come along, as a solver."""
     by = Provenance(solver="programs of this benchmark", note=BY)
     known = {name: (Attempt(Program(source=source), by, "", ""),) for name, source in written_programs().items()}
     return FromFile(Path("programs of this benchmark"), known)
 
 
-def run(
-    path: Path,
-    model: str,
-    store: Path,
-    *,
-    count: int | None = None,
-    samples: int = 5,
-    max_new: int = 768,
-    budget: int = 4096,
-    agreement: float = 0.6,
-    seed: int = 0,
-    solutions: Path | None = None,
-    solvers: Sequence[Solver] = (),
-    own_programs: bool = True,
-    repeats: int = REPEATS,
-    reread: str | None = None,
-    settings: dict[str, Any] | None = None,
-    ledger: Ledger,
-    found: RecordedRun | None = None,
-) -> dict[str, Any]:
-    """The whole benchmark, over the first ``count`` problems. ``store`` is where solutions and blocks are kept.
-
-    ``own_programs=False`` leaves out the programs that come along. ``reread``: a run of ``ledger`` with the same model
-    and settings, whose replies are read anew in place of asking. Raises UsageError if it is another's, UnknownRun.
-    """
-    started = now()
-    if not path.exists():
-        return {
-            "benchmark": grading.AIME,
-            "skipped": f"{path} is not there; the problems do not come with this project",
-        }
-    tasks = problems(path)[:count]
-    known: dict[str, Any] = {"samples": samples, "max_new": max_new, "budget": budget, "agreement": agreement}
-    known |= {"seed": seed, "own_programs": own_programs, "reread": reread}
-    with AgentMemory(store, model, **(settings or {})) as memory:
-        digest = memory.engine.info.sha256
-        header = origin(grading.AIME, model, digest, path.read_bytes(), started=started, **known, count=len(tasks))
-        then = {} if reread is None else replies(ledger, reread, digest, known, grading.AIME)
-        recording = Recording.opened(header, memory, "problems", ledger, found)
-        sandbox = Sandbox()
-        base = Reread(BestOfN(memory, n=samples, budget=budget, max_new=max_new, seed=seed), then)
-        gate = Gate(base, sandbox, samples, agreement)
-        done = recording.keys
-        for item in _base(gate, base, [task for task in tasks if f"base/{task.id}" not in done]):
-            recording.add(item)
-        others = [*([FromFile.read(solutions)] if solutions else []), *solvers, *([written()] if own_programs else [])]
-        _learn(Flywheel(SolutionLibrary(memory), sandbox, replace(gate, samples=0), others), tasks, recording)
-    learned = [item.key.removeprefix("learned/") for item in recording.items if item.key.startswith("learned/")]
-    for repeat in range(repeats if learned else 0):
-        if f"recall/{repeat}" not in recording.keys:
-            recording.add(_recalled(path, model, store, learned, repeat, settings or {}))
-    return _told(recording.end())
+def _answer(task: Task) -> Any:
+    assert isinstance(task.check, Truth)
+    return task.check.answer
 
 
-def _told(result: dict[str, Any]) -> dict[str, Any]:
-    """A result that may be published: digests in place of what was generated, which no figure is made of."""
+def published(result: dict[str, Any]) -> dict[str, Any]:
+    """A result with digests in place of what was generated, of which no figure is made."""
     return {**result, "raw": [{**item, "raw": _digests(item["raw"])} for item in result["raw"]]}
 
 
@@ -136,29 +333,40 @@ def _digests(value: Any) -> Any:
         return [_digests(inner) for inner in value]
     if not isinstance(value, dict):
         return value
-    told = {key: _digests(inner) for key, inner in value.items() if key != "sha256"}  # digests already
-    told |= {key: f"sha256:{sha256(told[key].encode())}" for key in _WRITTEN if isinstance(told.get(key), str)}
-    return told | {key: inner for key, inner in value.items() if key == "sha256"}
+    made = {key: inner if key == "sha256" else _digests(inner) for key, inner in value.items()}
+    return made | {key: f"sha256:{sha256(made[key].encode())}" for key in _WRITTEN if isinstance(made.get(key), str)}
 
 
-def _base(gate: Gate, base: Reread, tasks: Sequence[Task]) -> Iterator[Item]:
+# --- the parts of a run -----------------------------------------------------------------------------
+
+
+def _base(gate: Gate, base: Replayed, tasks: Sequence[Task], recording: Recording) -> None:
+    """The samples of each problem that is not on record."""
+    done = recording.keys
     for number, task in enumerate(tasks, 1):
-        attempts: list[dict[str, Any]] = []
+        if f"base/{task.id}" in done:
+            continue
+        attempts: list[Attempted] = []
 
         def observe(attempt: Any, found: Any, answer: Any, task: Task = task, into: list[Any] = attempts) -> None:
             record = attempt_record(task, attempt, found, answer)
             record["prompt"] = sha256(attempt.prompt.encode())  # the problem's text stays where it is
-            into.append({**record, "tokens": attempt.provenance.tokens})
+            into.append(Attempted(**record, tokens=attempt.provenance.tokens))
 
         start = time.perf_counter()
         with metered() as energy:
             own = gate.own(task, settle=False, observe=observe)
-        raw = {"attempts": attempts, "answer": own.answer, "agreeing": own.agreeing, "samples": own.samples}
-        raw["confident"] = own.answered and own.agreement >= gate.agreement
-        cost = {"seconds": round(time.perf_counter() - start, 1), "joules": energy.joules}
-        raw |= base.cost(task) or cost
-        assert isinstance(task.check, Truth)
-        yield Item(f"base/{task.id}", raw, {"answer": task.check.answer}, {"generated": own.tokens})
+        seconds = round(time.perf_counter() - start, 1)
+        raw = Base(
+            attempts=attempts,
+            answer=own.answer,
+            agreeing=own.agreeing,
+            samples=own.samples,
+            confident=own.answered and own.agreement >= gate.agreement,
+            **(base.cost(task) or {"seconds": seconds, "joules": energy.joules}),
+        )
+        expected = Answer(answer=_answer(task))
+        recording.add(Seen(key=f"base/{task.id}", raw=raw, expected=expected, tokens={"generated": own.tokens}).item)
         say(f"base, {number} of {len(tasks)}: {task.id}: {own.agreeing} of {own.samples} agree, {own.tokens} tokens")
 
 
@@ -179,47 +387,15 @@ def _learn(wheel: Flywheel, tasks: Sequence[Task], recording: Recording) -> None
             recording.add(Item(key, learned.plain()))
 
 
-def _recalled(
-    path: Path, model: str, store: Path, chosen: Sequence[str], repeat: int, settings: dict[str, Any]
-) -> Item:
-    payload = {"path": str(path), "model": model, "store": str(store), "ids": list(chosen), "settings": settings}
-    raw = in_new_process(f"{__name__}:recall_worker", payload)
-    say(f"recurrence, repeat {repeat + 1}: {sum(row['right'] for row in raw['rows'])} of {len(raw['rows'])}")
-    return Item(f"recall/{repeat}", raw, None, {"generated": sum(row["tokens"] for row in raw["rows"])})
-
-
-def _check_seconds(recalled: Recalled) -> float:
-    """What running the check again took, of the seconds of a recurrence."""
-    again = recalled.verification
-    return 0.0 if again is None else round(sum(check.wall_ms for check in again.proof.checks) / 1e3, 3)
-
-
-def recall_worker(payload: dict[str, Any]) -> dict[str, Any]:
+def recur(payload: dict[str, Any], engine: Engine | None = None) -> dict[str, Any]:
     """In a process of its own: the chosen problems from their blocks."""
-    tasks = {task.id: task for task in problems(Path(payload["path"]))}
+    tasks = {task.id: task for task in problems(Path(payload["file"]))}
     rows = []
-    with AgentMemory(Path(payload["store"]), payload["model"], **payload["settings"]) as memory, metered() as energy:
+    options = {} if engine else payload["options"]
+    with AgentMemory(Path(payload["store"]), engine or payload["model"], **options) as memory, metered() as energy:
         recurrence = Recurrence(SolutionLibrary(memory), Sandbox())
         for identity in payload["ids"]:
             start = time.perf_counter()
             recalled = recurrence.recall(tasks[identity])
-            seconds = round(time.perf_counter() - start, 3)
-            turn = None if recalled is None else recalled.turn
-            check = tasks[identity].check
-            assert isinstance(check, Truth)
-            rows.append(
-                {
-                    "id": identity,
-                    "read": None if turn is None else turn.text,
-                    "answer": None if recalled is None else recalled.answer,
-                    "verdict": None if recalled is None else recalled.verdict.value,
-                    "right": recalled is not None and grading.is_same(recalled.answer, check.answer),
-                    "read_rightly": recalled is not None and recalled.read_rightly is True,
-                    "restored": 0 if turn is None else turn.tokens.restored,
-                    "tokens": 0 if turn is None else turn.tokens.generated,
-                    "logits_sha256": None if turn is None else turn.logits_sha256,
-                    "seconds": seconds,
-                    "check_seconds": 0.0 if recalled is None else _check_seconds(recalled),
-                }
-            )
-    return {"rows": rows, "joules": energy.joules}
+            rows.append(Recurred.of(tasks[identity], recalled, time.perf_counter() - start))
+    return Repeat(rows=rows, joules=energy.joules).model_dump()

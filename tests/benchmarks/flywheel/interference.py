@@ -8,16 +8,14 @@ program's answer is the true one, or it is not.
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from agentkv.bench import measured
-from agentkv.bench.results import now, origin, say
-from agentkv.evidence import Item, Ledger
+from agentkv.bench.base import Column, Row, Table, interval, option, small_option
+from agentkv.bench.measured import Raw
+from agentkv.bench.results import say
+from agentkv.figures import share
 from agentkv.flywheel import values
 from agentkv.flywheel.library import Known, SolutionLibrary, block_text, parameters_question
 from agentkv.flywheel.program import call
@@ -25,129 +23,186 @@ from agentkv.flywheel.slots import grammar
 from agentkv.flywheel.solution import Program
 from agentkv.flywheel.transfer import FILL_TOKENS
 from agentkv.io.hashing import canonical_json
-from agentkv.memory.memory import AgentMemory
-from agentkv.records import Turn
+from agentkv.records import TokenCounts
 from agentkv.sandbox.sandbox import Sandbox
-from tests.benchmarks.flywheel import grading
-from tests.benchmarks.flywheel.families import FAMILIES, Family
-from tests.benchmarks.flywheel.library import deposit, fill
-from tests.benchmarks.flywheel.variants import BY, ORIGINS
+from tests.benchmarks.flywheel.families import FAMILIES, Instance
+from tests.benchmarks.flywheel.grading import is_same, mean
+from tests.benchmarks.flywheel.library import Expected, of_families, of_origins
+from tests.benchmarks.flywheel.variants import ORIGINS, Variant
+from tests.benchmarks.recording import Recorded, Seen, opened_memory
+from tests.benchmarks.recording import Settings as RecordedSettings
 
 N_BLOCKS = 8
 ALL = "all-solutions"
 
 
-def chosen(families: Sequence[Family] = FAMILIES, count: int = N_BLOCKS) -> list[Family]:
-    """Every n-th family, so that all kinds are among them."""
-    step = max(1, len(families) // count)
-    return list(families[::step][:count])
+@dataclass(frozen=True, kw_only=True)
+class Settings(RecordedSettings):
+    """``quote`` off binds parameters by type alone, which is harder for both."""
+
+    per_family: int = option(4, "New tasks for each of the eight.", least=1, small=1)
+    problems: bool = option(False, "Eight hard problems and their variants, in place of families.")
+    quote: bool = option(True, "Bind values to those that the text mentions.")
+    small: bool = small_option()
 
 
-@dataclass(frozen=True)
-class Case:
-    """A new task for one of the eight, ``of``; ``answer``: the true one."""
+class Target(Expected):
+    """A new task for one of the eight, ``family``."""
 
-    key: str
-    of: str
-    prompt: str
-    parameters: dict[str, Any]
+    family: str
+
+
+class Filled(Row):
+    """What the model wrote after one of the two prompts, and what the program made of it."""
+
+    generated: str
     answer: Any
+    reason: str
+    tokens: TokenCounts
 
 
-def small_tasks(count: int) -> tuple[list[str], list[Case], Callable[[SolutionLibrary, Sandbox], dict[str, Known]]]:
-    """Eight families, ``count`` instances of each, and what fills the library with one of each."""
-    families = chosen()
-    instances = [item for family in families for item in family.instances("held-out", count)]
-    cases = [Case(one.key, one.family, one.prompt, one.parameters, one.answer) for one in instances]
-    return [family.name for family in families], cases, lambda library, sandbox: fill(library, families, sandbox)
+class Both(Row):
+    """A new task after the routed block, and after all."""
+
+    pick: str | None
+    raw_pick: str
+    one: Filled
+    all: Filled
 
 
-def hard_problems(count: int) -> tuple[list[str], list[Case], Callable[[SolutionLibrary, Sandbox], dict[str, Known]]]:
-    """The same of the first eight hard problems that have variants."""
-    origins = ORIGINS[:N_BLOCKS]
-    variants = [variant for one in origins for variant in one.variants(count)]
-    cases = [Case(one.key, one.origin, one.prompt, one.parameters, one.answer) for one in variants]
+class PromptTokens(Row):
+    """The mean length of a prompt."""
 
-    def filled(library: SolutionLibrary, sandbox: Sandbox) -> dict[str, Known]:
-        return {one.name: deposit(library, one.task(), one.source, sandbox, BY) for one in origins}
-
-    return [one.name for one in origins], cases, filled
+    one: float
+    all: float
 
 
-def run(
-    model: str,
-    *,
-    per_family: int = 4,
-    problems: bool = False,
-    quote: bool = True,
-    settings: dict[str, Any] | None = None,
-    ledger: Ledger | None = None,
-) -> dict[str, Any]:
-    """The whole benchmark; ``quote=False`` binds parameters by type alone, which is harder for both.
+class Summary(Row):
+    """The figures: one routed block against all of them in one prompt."""
 
-    ``problems``: the eight are hard problems, and the new tasks their variants.
-    """
-    started = now()
-    names, cases, filled = (hard_problems if problems else small_tasks)(per_family)
-    inputs = canonical_json([[case.prompt, case.parameters, case.answer] for case in cases])
-    with (
-        tempfile.TemporaryDirectory(prefix="agentkv-interference-") as temporary,
-        AgentMemory(Path(temporary) / "store", model, **(settings or {})) as memory,
-    ):
-        library, sandbox = SolutionLibrary(memory), Sandbox()
-        known = filled(library, sandbox)
-        texts = [block_text(entry.kept.task, entry.kept.parameters, entry.solution) for entry in known.values()]
-        memory.deposit_text(ALL, "\n".join(texts))
-        digest = memory.engine.info.sha256
-        how = {"per_family": per_family, "problems": problems, "quote": quote}
-        result = origin(grading.INTERFERENCE, model, digest, inputs, started=started, **how)
-        with contextlib.ExitStack() as held:
-            writer = None
-            if ledger is not None:
-                writer = held.enter_context(
-                    ledger.run(
-                        grading.INTERFERENCE,
-                        settings=result["settings"] | {"model": model},
-                        inputs={"instances": inputs, "model": result["model_sha256"]},
-                        fingerprints={"engine": memory.engine.fingerprint()},
-                    )
-                )
-            items = []
-            for number, case in enumerate(cases, 1):
-                item = _item(library, sandbox, case, known[case.of], quote)
-                items.append(item)
-                say(f"{number} of {len(cases)}, {item.key}")
-                if writer is not None:
-                    writer.record_all([item])
-            summary = grading.interference(items)
-            if writer is not None:
-                writer.scores(summary)
-    return {**measured.result(result, items, under="summary"), "blocks": names}
+    routed: dict[str, Any]
+    one_block: dict[str, Any]
+    all_blocks: dict[str, Any]
+    only_one_block: int
+    only_all_blocks: int
+    prompt_tokens: PromptTokens
 
 
-def _item(library: SolutionLibrary, sandbox: Sandbox, case: Case, right: Known, quote: bool) -> Item:
-    decision, source = library.route(case.prompt)
-    bound = grammar(right.slots, case.prompt, quote=quote)
-    raw: dict[str, Any] = {"pick": decision.pick, "raw_pick": decision.raw_pick}
-    for key, name in (("one", right.name if source is None else source.name), ("all", ALL)):
-        turn = library.memory.ask(parameters_question(case.prompt), skill=name, grammar=bound, max_new=FILL_TOKENS)
-        raw[key] = {"generated": turn.text, **_ran(sandbox, right, turn), "tokens": turn.tokens.model_dump()}
-    expected = {"family": case.of, "block": right.name, "prompt": case.prompt, "answer": case.answer}
-    return Item(case.key, raw, expected)
+class Shown(Summary):
+    """With what the eight are."""
+
+    eight: str
+
+    @classmethod
+    def in_(cls, result: Mapping[str, Any]) -> Shown:
+        """Of a whole result."""
+        eight = "hard problems" if result["settings"].get("problems") else "small tasks"
+        return cls(eight=eight, **result["summary"])
 
 
-def _ran(sandbox: Sandbox, right: Known, turn: Turn) -> dict[str, Any]:
+class Interference(Recorded[Settings]):
+    """Eight solutions in one prompt against the one that is routed, on the same questions."""
+
+    name, kind = "interference", "bench interference"
+    tables = (
+        Table(
+            lambda result: [Shown.in_(result)],
+            (
+                Column[Shown]("the eight", lambda row: row.eight, left=True),
+                Column("after the routed block", lambda row: interval(row.one_block)),
+                Column("tokens", lambda row: f"{row.prompt_tokens.one:,.0f}"),
+                Column("after all eight", lambda row: interval(row.all_blocks)),
+                Column("tokens", lambda row: f"{row.prompt_tokens.all:,.0f}"),
+            ),
+            name="interference",
+        ),
+    )
+
+    def run(self) -> dict[str, Any]:
+        """See the module's text."""
+        asked, count = self.settings, self.settings.per_family
+        families, origins = FAMILIES[:: len(FAMILIES) // N_BLOCKS][:N_BLOCKS], ORIGINS[:N_BLOCKS]
+        tasks: list[Instance | Variant] = [item for one in families for item in one.instances("held-out", count)]
+        if asked.problems:
+            tasks = [variant for one in origins for variant in one.variants(count)]
+        inputs = canonical_json([[task.prompt, task.parameters, task.answer] for task in tasks])
+        naming = {"per_family": count, "problems": asked.problems, "quote": asked.quote}
+        with opened_memory(asked) as memory:
+            library, sandbox = SolutionLibrary(memory), Sandbox()
+            known = (
+                of_families(library, families, sandbox) if not asked.problems else of_origins(library, origins, sandbox)
+            )
+            texts = [block_text(one.kept.task, one.kept.parameters, one.solution) for one in known.values()]
+            memory.deposit_text(ALL, "\n".join(texts))
+            recording = self.recording(memory, "instances", inputs, naming)
+            done = recording.keys
+            for number, task in enumerate(tasks, 1):
+                if task.key not in done:
+                    recording.add(_tried(library, sandbox, task, known[_of(task)], asked.quote).item)
+                    say(f"{number} of {len(tasks)}, {task.key}")
+            return {**recording.end(), "blocks": list(known)}
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """See :class:`Summary`."""
+        rows = [Seen[Both, Target].model_validate(record) for record in raw.values()]
+        right = [tuple(is_same(way.answer, r.expected.answer) for way in (r.raw.one, r.raw.all)) for r in rows]
+        return Summary(
+            routed=share(sum(row.raw.pick == row.expected.block for row in rows), len(rows)),
+            one_block=share(sum(one for one, _ in right), len(rows)),
+            all_blocks=share(sum(every for _, every in right), len(rows)),
+            only_one_block=right.count((True, False)),
+            only_all_blocks=right.count((False, True)),
+            prompt_tokens=PromptTokens(
+                one=_length([row.raw.one for row in rows]), all=_length([row.raw.all for row in rows])
+            ),
+        ).model_dump()
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Nothing is guaranteed: which is better is what is measured."""
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """How many were routed rightly."""
+        yield f"routed rightly: {interval(result['summary']['routed'])}"
+
+
+def _of(task: Instance | Variant) -> str:
+    """The one of the eight that it is like."""
+    return task.key.rpartition("/")[0]
+
+
+def _length(ways: list[Filled]) -> float:
+    return mean([way.tokens.restored + way.tokens.prefilled for way in ways])
+
+
+def _tried(
+    library: SolutionLibrary, sandbox: Sandbox, task: Instance | Variant, right: Known, quote: bool
+) -> Seen[Both, Target]:
+    decision, source = library.route(task.prompt)
+    bound = grammar(right.slots, task.prompt, quote=quote)
+
+    def filled(name: str) -> Filled:
+        turn = library.memory.ask(parameters_question(task.prompt), skill=name, grammar=bound, max_new=FILL_TOKENS)
+        answer, reason = _ran(sandbox, right, turn.text)
+        return Filled(generated=turn.text, answer=answer, reason=reason, tokens=turn.tokens)
+
+    one = filled(right.name if source is None else source.name)
+    raw = Both(pick=decision.pick, raw_pick=decision.raw_pick, one=one, all=filled(ALL))
+    expected = Target(family=_of(task), block=right.name, prompt=task.prompt, answer=task.answer)
+    return Seen(key=task.key, raw=raw, expected=expected)
+
+
+def _ran(sandbox: Sandbox, right: Known, text: str) -> tuple[Any, str]:
+    """The answer of the right program with the parameters that ``text`` has, or why there is none."""
     candidate = right.solution.candidate
     assert isinstance(candidate, Program)
     try:
-        filled = values.decode(turn.text)
+        parameters = values.decode(text)
     except ValueError as error:
-        return {"answer": None, "reason": str(error)}
-    if not isinstance(filled, dict):
-        return {"answer": None, "reason": "no parameters"}
-    outcome = call(sandbox, Program(source=candidate.source, parameters=filled), {})
-    return {"answer": outcome.value, "reason": outcome.reason}
-
-
-def check(result: dict[str, Any]) -> None:
-    """Nothing is guaranteed: which is better is what is measured."""
+        return None, str(error)
+    if not isinstance(parameters, dict):
+        return None, "no parameters"
+    outcome = call(sandbox, Program(source=candidate.source, parameters=parameters), {})
+    return outcome.value, outcome.reason

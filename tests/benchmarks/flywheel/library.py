@@ -1,27 +1,70 @@
-"""How a benchmark fills a library: tasks with known programs, each verified and examined in the sandbox."""
+"""How a benchmark fills a library with verified programs, and what it records of routing and of an attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from agentkv.bench.base import Row
 from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated
 from agentkv.flywheel.book import KeptTask
 from agentkv.flywheel.library import Known, SolutionLibrary
 from agentkv.flywheel.program import examine
-from agentkv.flywheel.solution import Program, Provenance, Solution
+from agentkv.flywheel.solution import Program, Provenance, Solution, Verdict
 from agentkv.flywheel.task import Task
+from agentkv.flywheel.transfer import Transferred
 from agentkv.flywheel.verify import verify
+from agentkv.records import Decision
 from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel.families import Family
+from tests.benchmarks.flywheel.grading import is_same
+from tests.benchmarks.flywheel.variants import BY, Origin
+
+HERE = "written for this benchmark"
+_BEST = 4
 
 
-def solution_of(task: Task, source: str, sandbox: Sandbox, solver: str) -> Solution:
-    """The program as a solution of the task, proven now. Raises GuaranteeViolated where it is not verified."""
+class Expected(Row):
+    """What a task is scored against: the block of its solution, its text, its true answer."""
+
+    block: str
+    prompt: str
+    answer: Any
+
+
+class Outcome(Row):
+    """What became of an attempt."""
+
+    generated: str | None
+    parameters: dict[str, Any] | None
+    answered: bool
+    answer: Any
+    reason: str
+
+    def right(self, expected: Expected) -> bool:
+        """Whether it gave the true answer."""
+        return self.answered and is_same(self.answer, expected.answer)
+
+
+def decided(decision: Decision) -> dict[str, Any]:
+    """A decision's fields in a record, of whose scores only the best are kept."""
+    best = dict(list(decision.scores.items())[:_BEST])
+    return {"raw_pick": decision.raw_pick, "pick": decision.pick, "scores": best}
+
+
+def outcome(done: Transferred | None) -> dict[str, Any]:
+    """The fields of an :class:`Outcome`; ``done`` is None where there was no block."""
+    if done is None:
+        return {"generated": None, "parameters": None, "answered": False, "answer": None, "reason": "no block"}
+    text = None if done.turn is None else done.turn.text
+    return {"generated": text, **{name: getattr(done, name) for name in ("parameters", "answered", "answer", "reason")}}
+
+
+def solution_of(task: Task, source: str, sandbox: Sandbox, solver: str = HERE) -> Solution:
+    """The program as a solution of the task, with what checking and examining it gave now."""
     program = Program(source=source)
     found = verify(task, program, sandbox)
-    if not found.verified:
-        raise GuaranteeViolated(f"the program of {task.id} is {found.proof.verdict}: {found.proof.reason}")
     return Solution(
         task_id=task.task_id,
         candidate=program,
@@ -32,9 +75,11 @@ def solution_of(task: Task, source: str, sandbox: Sandbox, solver: str) -> Solut
     )
 
 
-def deposit(library: SolutionLibrary, task: Task, source: str, sandbox: Sandbox, solver: str) -> Known:
+def deposit(library: SolutionLibrary, task: Task, source: str, sandbox: Sandbox, solver: str = HERE) -> Known:
     """The program as the live solution of the task, to be adapted to others. Raises GuaranteeViolated."""
     solution = solution_of(task, source, sandbox, solver)
+    if solution.proof.verdict is not Verdict.VERIFIED:
+        raise GuaranteeViolated(f"the program of {task.id} is {solution.proof.verdict}: {solution.proof.reason}")
     library.keep(KeptTask(task=task, parameters=task.parameters), solution)
     known = library.find(task.task_id)
     if known is None or not known.can_transfer:
@@ -43,10 +88,12 @@ def deposit(library: SolutionLibrary, task: Task, source: str, sandbox: Sandbox,
     return known
 
 
-def fill(library: SolutionLibrary, families: Iterable[Family], sandbox: Sandbox) -> dict[str, Known]:
+def of_families(library: SolutionLibrary, families: Iterable[Family], sandbox: Sandbox) -> dict[str, Known]:
     """The solution of one instance of each family, by family."""
-    by = "written for this benchmark"
-    return {
-        family.name: deposit(library, family.instances("library", 1)[0].task(checked=True), family.program, sandbox, by)
-        for family in families
-    }
+    solved = [(family, family.instances("library", 1)[0].task(checked=True)) for family in families]
+    return {family.name: deposit(library, task, family.program, sandbox) for family, task in solved}
+
+
+def of_origins(library: SolutionLibrary, origins: Iterable[Origin], sandbox: Sandbox) -> dict[str, Known]:
+    """The solution of each hard problem, by its name."""
+    return {one.name: deposit(library, one.task(), one.source, sandbox, BY) for one in origins}

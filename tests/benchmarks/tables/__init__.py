@@ -4,15 +4,14 @@ A table takes the results of its benchmark in the order in which rows shall stan
 benchmark calls its figures; refuses to compute any from two results.
 
 base.py        what a table is            engine.py     exactness, reading, bytes, faults
-routing.py     answers and routes         agent.py      a conversation beside other ways
-documents.py   documents past the window  flywheel.py   solved once, used again
-peers.py       what people use today
+routing.py     routers                    agent.py      a conversation beside other ways
+documents.py   documents past the window  peers.py      what people use today
 """
 
 from __future__ import annotations
 
 from tests.benchmarks.declared import declared
-from tests.benchmarks.tables import agent, documents, flywheel, peers, routing
+from tests.benchmarks.tables import agent, documents, peers, routing
 from tests.benchmarks.tables.base import Table
 
 TABLES = (
@@ -23,11 +22,6 @@ TABLES = (
     Table("needles", "needles", documents.needles),
     Table("depth", "depth", documents.depth),
     Table("questions", "questions", documents.questions),
-    Table("aime", "bench aime", flywheel.aime),
-    Table("variants", "bench variants", flywheel.variants),
-    Table("families", "bench families", flywheel.families),
-    Table("interference", "bench interference", flywheel.interference),
-    Table("negatives", "bench negatives", flywheel.negatives),
     Table("peers", "peers", peers.speed),
     Table("faults", "peers", peers.faults),
 )

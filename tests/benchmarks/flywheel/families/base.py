@@ -73,7 +73,7 @@ class Family:
         return found
 
     def text(self, wording: int, parameters: Mapping[str, Any]) -> str:
-        """The task in words."""
+        """The task as text, in one of the wordings."""
         shown = {name: self.show.get(name, str)(value) for name, value in parameters.items()}
         return self.wordings[wording].format(**shown)
 

@@ -1,4 +1,4 @@
-"""Origins and their variants, and programs for hard problems. Data and arithmetic; knows no models and no files."""
+"""Origins and their variants, and programs for hard problems. Data and arithmetic."""
 
 from __future__ import annotations
 

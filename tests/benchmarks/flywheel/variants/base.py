@@ -2,8 +2,8 @@
 
 ``program`` is text with ``PARAMETERS`` in front, as a solver writes it, and runs in the sandbox. ``truth`` is a second
 program, by another method, and runs here; it gives None where numbers make no sense or no whole answer. Variants are
-drawn by seed, in another wording, with an answer that is not the original's. Refuses to know the problem's own text,
-which stays in its file: ``problem`` is its id there. Pure.
+drawn by seed, in another wording, with an answer that is not the original's. The problem's own text stays in its file:
+``problem`` is its id there. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Variant:
         return f"{self.origin}/{self.number}"
 
     def task(self) -> Task:
-        """Its text alone: nothing checks it and nothing is told of its values."""
+        """Its text alone: nothing checks it and nothing else says its values."""
         return Task(id=self.key, prompt=self.prompt)
 
 

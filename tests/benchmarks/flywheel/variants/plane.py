@@ -49,11 +49,11 @@ def _tangents(x: int, y: int, up: int, right: int) -> int | None:
         return (right * (x - k - right / 2) - up * (y - up / 2)) / side
 
     ends = []
-    for wanted in (1.0, -1.0):
+    for side_of in (1.0, -1.0):
         low, high = -1e6, 1e6
         for _ in range(200):
             middle = (low + high) / 2
-            low, high = (middle, high) if distance(middle) > wanted else (low, middle)
+            low, high = (middle, high) if distance(middle) > side_of else (low, middle)
         ends.append((low + high) / 2)
     found = Fraction(sum(ends)).limit_denominator(1000)
     if abs(float(found) - sum(ends)) > 1e-6 or found <= 0:
