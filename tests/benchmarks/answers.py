@@ -24,7 +24,7 @@ from agentkv.memory.memory import AgentMemory
 from agentkv.records import Timings, Turn
 from agentkv.skills.manual import load_manuals
 from agentkv.skills.questions import Route, contains_answer, load_routes
-from tests.benchmarks.recording import Recorded, Seen, opened_memory
+from tests.benchmarks.recording import Recorded, Seen, counted, opened_memory, summary_of
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 UNCOVERED = "uncovered.jsonl"
@@ -127,24 +127,6 @@ class Picked(Row):
     pick: str | None
 
 
-class Summary(Row):
-    """The figures: shares with their Wilson 95 % intervals, medians."""
-
-    routed: dict[str, Any]
-    answered: dict[str, Any]
-    answered_when_routed: dict[str, Any]
-    identical: dict[str, Any]
-    abstained_on_covered: dict[str, Any]
-    abstained_on_uncovered: dict[str, Any]
-    median_ms_to_first_token: dict[str, float | None]
-    median_router_tokens: int | float
-    median_router_ms: float
-
-    def decision(self) -> str:
-        """What one costs."""
-        return f"{self.median_router_tokens:.0f} tokens, {duration(self.median_router_ms)}"
-
-
 class Answers(Recorded[Settings]):
     """The skills' own labelled questions: routed rightly, answered rightly, grafted as after a cold prefill.
 
@@ -154,14 +136,17 @@ class Answers(Recorded[Settings]):
     name = "answers"
     tables = (
         Table(
-            lambda result: [Summary.model_validate(result["summary"])],
+            summary_of,
             (
-                Column[Summary]("routed rightly", lambda row: interval(row.routed)),
-                Column("answered rightly", lambda row: interval(row.answered)),
-                Column("… where routed rightly", lambda row: interval(row.answered_when_routed)),
-                Column("restored = prefilled again (ids and logits)", lambda row: interval(row.identical)),
-                Column("no block, where no skill covers it", lambda row: interval(row.abstained_on_uncovered)),
-                Column("a decision", Summary.decision),
+                counted("routed rightly", "routed"),
+                counted("answered rightly", "answered"),
+                counted("… where routed rightly", "answered_when_routed"),
+                counted("restored = prefilled again (ids and logits)", "identical"),
+                counted("no block, where no skill covers it", "abstained_on_uncovered"),
+                Column(
+                    "a decision",
+                    lambda row: f"{row['median_router_tokens']:.0f} tokens, {duration(row['median_router_ms'])}",
+                ),
             ),
             name="answers",
         ),
@@ -219,24 +204,24 @@ class Answers(Recorded[Settings]):
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
-        """See :class:`Summary`; times are to the first token."""
+        """Shares with their Wilson 95 % intervals, and medians; times are to the first token."""
         rows = questions(raw.values())
         abstained = [record["raw"]["pick"] is None for record in raw.values() if record["expected"]["skill"] is None]
         compared = [(row, row.raw.cold.ms) for row in rows if row.raw.cold is not None]
         routed = [row for row in rows if row.routed]
         first = statistics.median(row.raw.graft.ms.restore + row.raw.graft.ms.prefill for row in rows)
         cold = statistics.median(ms.prefill for _, ms in compared) if compared else None
-        return Summary(
-            routed=share(len(routed), len(rows)),
-            answered=share(sum(row.right for row in rows), len(rows)),
-            answered_when_routed=share(sum(row.right for row in routed), len(routed)),
-            identical=share(sum(row.identical is True for row, _ in compared), len(compared)),
-            abstained_on_covered=share(sum(row.raw.pick is None for row in rows), len(rows)),
-            abstained_on_uncovered=share(sum(abstained), len(abstained)),
-            median_ms_to_first_token={"graft": first, "reread": cold},
-            median_router_tokens=statistics.median(row.raw.router_tokens for row in rows),
-            median_router_ms=statistics.median(row.raw.graft.ms.route for row in rows),
-        ).model_dump()
+        return {
+            "routed": share(len(routed), len(rows)),
+            "answered": share(sum(row.right for row in rows), len(rows)),
+            "answered_when_routed": share(sum(row.right for row in routed), len(routed)),
+            "identical": share(sum(row.identical is True for row, _ in compared), len(compared)),
+            "abstained_on_covered": share(sum(row.raw.pick is None for row in rows), len(rows)),
+            "abstained_on_uncovered": share(sum(abstained), len(abstained)),
+            "median_ms_to_first_token": {"graft": first, "reread": cold},
+            "median_router_tokens": statistics.median(row.raw.router_tokens for row in rows),
+            "median_router_ms": statistics.median(row.raw.graft.ms.route for row in rows),
+        }
 
     @staticmethod
     def check(result: dict[str, Any]) -> None:
@@ -250,10 +235,9 @@ class Answers(Recorded[Settings]):
     @staticmethod
     def notes(result: dict[str, Any]) -> Iterable[str]:
         """Of covered questions, how many got no block; the time to the first token."""
-        row = Summary.model_validate(result["summary"])
-        first, cold = (row.median_ms_to_first_token[way] for way in ("graft", "reread"))
-        yield f"no block, though a skill covers it: {interval(row.abstained_on_covered)}"
-        assert first is not None
+        summary = result["summary"]
+        first, cold = (summary["median_ms_to_first_token"][way] for way in ("graft", "reread"))
+        yield f"no block, though a skill covers it: {interval(summary['abstained_on_covered'])}"
         rest = "" if cold is None else f", {duration(cold)} by a cold prefill"
         yield f"the first token after {duration(first)} from a graft{rest} (medians)"
 

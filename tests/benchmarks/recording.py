@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from agentkv.bench import measured
-from agentkv.bench.base import Benchmark, ModelSettings, Row, option
+from agentkv.bench.base import Benchmark, Column, ModelSettings, Row, interval, option
 from agentkv.bench.results import origin
 from agentkv.engine.base import Engine
 from agentkv.evidence import Item, Ledger, Run
@@ -42,6 +42,16 @@ def opened_memory(
         place, model = store or Path(folder) / "store", asked.engine or asked.model
         with AgentMemory(place, model, embedder=embedder, **options) as memory:
             yield memory
+
+
+def summary_of(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The summary as the one row of a table; no row where the benchmark was skipped."""
+    return [result["summary"]] if "summary" in result else []
+
+
+def counted(heading: str, name: str) -> Column[Mapping[str, Any]]:
+    """The column of a share of the summary."""
+    return Column(heading, lambda summary: interval(summary[name]))
 
 
 # --- items ------------------------------------------------------------------------------------------
@@ -96,11 +106,15 @@ M = TypeVar("M", bound=Settings)
 
 
 class Recorded(Benchmark[M], Generic[M]):
-    """Its figures are made of whole items, and stand under ``summary``."""
+    """Its figures are made of whole items, and stand under ``summary``. No promise, unless it says otherwise."""
 
     whole = resumes = True
     any_code: ClassVar[bool] = False
     """Whether a run that other code began is resumed, too."""
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """Nothing is guaranteed: what a model can do is what is measured."""
 
     def recording(self, memory: AgentMemory, name: str, inputs: bytes, settings: Mapping[str, Any]) -> Recording:
         """A new run, or the one that broke off, if it was of these inputs and this very model.

@@ -35,7 +35,7 @@ from tests.benchmarks.flywheel.aime import Aime
 from tests.benchmarks.flywheel.grading import is_same
 from tests.benchmarks.flywheel.library import Expected, Outcome, decided, of_origins, outcome
 from tests.benchmarks.flywheel.variants import ORIGINS, Origin, Variant
-from tests.benchmarks.recording import Recorded, Seen, opened_memory, window_option
+from tests.benchmarks.recording import Recorded, Seen, counted, opened_memory, window_option
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 SMALL = ("aime25-0", "aime25-5")
@@ -121,35 +121,6 @@ class Judged(Row):
         )
 
 
-class Summary(Row):
-    """The figures, shares with their Wilson 95 % intervals; the last four by way."""
-
-    variants: int
-    routed: dict[str, Any]
-    abstained: dict[str, Any]
-    answered: dict[str, dict[str, Any]]
-    answered_given: dict[str, dict[str, Any]]
-    tokens: dict[str, int]
-    missed: dict[str, list[str]]
-
-
-class Line(Row):
-    """One way's row of the table."""
-
-    way: str
-    routed: dict[str, Any]
-    answered: dict[str, Any]
-    given: dict[str, Any]
-
-
-def lines(found: Summary) -> list[Line]:
-    """A row a way."""
-    return [
-        Line(way=label, routed=found.routed, answered=found.answered[way], given=found.answered_given[way])
-        for way, label in WAYS.items()
-    ]
-
-
 class Variants(Recorded[Settings]):
     """Transfer: hard problems' programs, adapted to others with new numbers and words, in three ways.
 
@@ -159,12 +130,12 @@ class Variants(Recorded[Settings]):
     name, kind = "variants", "bench variants"
     tables = (
         Table(
-            lambda result: lines(Summary.model_validate(result["summary"])),
+            lambda result: [result["summary"] | {"way": way} for way in WAYS],
             (
-                Column[Line]("way", lambda row: row.way, left=True),
-                Column("routed rightly", lambda row: interval(row.routed)),
-                Column("answered rightly", lambda row: interval(row.answered)),
-                Column("… given the right block", lambda row: interval(row.given)),
+                Column("way", lambda row: WAYS[row["way"]], left=True),
+                counted("routed rightly", "routed"),
+                Column("answered rightly", lambda row: interval(row["answered"][row["way"]])),
+                Column("… given the right block", lambda row: interval(row["answered_given"][row["way"]])),
             ),
             name="variants",
         ),
@@ -206,30 +177,26 @@ class Variants(Recorded[Settings]):
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
-        """See :class:`Summary`."""
+        """Shares with their Wilson 95 % intervals, the last four by way."""
         seen = [Seen[Routed, Target].model_validate(record) for record in raw.values()]
         rows, n = [Judged.of(one) for one in seen], len(seen)
         written = {"fill": [one.raw.ways.fill for one in seen], "rewrite": [one.raw.ways.rewrite for one in seen]}
-        return Summary(
-            variants=n,
-            routed=share(sum(row.routed for row in rows), n),
-            abstained=share(sum(row.abstained for row in rows), n),
-            answered={way: share(sum(row.answered[way] for row in rows), n) for way in WAYS},
-            answered_given={way: share(sum(row.answered_given[way] for row in rows), n) for way in WAYS},
-            tokens={way: sum(done.tokens for done in ways if done is not None) for way, ways in written.items()},
-            missed={way: [row.variant for row in rows if not row.answered[way]] for way in WAYS},
-        ).model_dump()
-
-    @staticmethod
-    def check(result: dict[str, Any]) -> None:
-        """Nothing is guaranteed: a model adapts as well as it can."""
+        return {
+            "variants": n,
+            "routed": share(sum(row.routed for row in rows), n),
+            "abstained": share(sum(row.abstained for row in rows), n),
+            "answered": {way: share(sum(row.answered[way] for row in rows), n) for way in WAYS},
+            "answered_given": {way: share(sum(row.answered_given[way] for row in rows), n) for way in WAYS},
+            "tokens": {way: sum(done.tokens for done in ways if done is not None) for way, ways in written.items()},
+            "missed": {way: [row.variant for row in rows if not row.answered[way]] for way in WAYS},
+        }
 
     @staticmethod
     def notes(result: dict[str, Any]) -> Iterable[str]:
         """Tokens, and what each way missed."""
-        row = Summary.model_validate(result["summary"])
-        yield "tokens: " + ", ".join(f"{count:,} {WAYS[way]}" for way, count in row.tokens.items())
-        yield from (f"missed by {way}: {', '.join(names)}" for way, names in row.missed.items() if names)
+        summary = result["summary"]
+        yield "tokens: " + ", ".join(f"{count:,} {WAYS[way]}" for way, count in summary["tokens"].items())
+        yield from (f"missed by {way}: {', '.join(names)}" for way, names in summary["missed"].items() if names)
 
 
 def judged(raw: Iterable[Any]) -> list[Judged]:
@@ -248,8 +215,7 @@ def _tried(transfer: Transfer, variant: Variant, right: Known) -> Seen[Routed, T
     else:
         ways = given if source.name == right.name else _adapted(transfer, task, source)
     raw = Routed(**decided(decision), route_ms=ms, ways=ways, given=given)
-    expected = Target(block=right.name, prompt=variant.prompt, parameters=variant.parameters, answer=variant.answer)
-    return Seen(key=variant.key, raw=raw, expected=expected)
+    return Seen(key=variant.key, raw=raw, expected=Target.of(variant, right))
 
 
 def _adapted(transfer: Transfer, task: Task, source: Known) -> Ways:

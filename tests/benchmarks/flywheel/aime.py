@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ from tests.benchmarks.energy import metered, written
 from tests.benchmarks.flywheel.grading import is_same
 from tests.benchmarks.flywheel.replies import Attempted, Base, Replayed, replies
 from tests.benchmarks.flywheel.variants import BY, written_programs
-from tests.benchmarks.recording import Recorded, Recording, Seen, opened_memory, window_option
+from tests.benchmarks.recording import Recorded, Recording, Seen, counted, opened_memory, summary_of, window_option
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 LIBRARY = 8
@@ -100,36 +100,30 @@ class Recurred(Row):
     """A problem from its block, once."""
 
     id: str
-    read: str | None
-    answer: Any
-    verdict: str | None
-    right: bool
-    read_rightly: bool
-    restored: int
-    tokens: int
-    logits_sha256: str | None
+    read: str | None = None
+    answer: Any = None
+    verdict: str | None = None
+    right: bool = False
+    read_rightly: bool = False
+    restored: int = 0
+    tokens: int = 0
+    logits_sha256: str | None = None
     seconds: float
     check_seconds: float = 0.0
 
     @classmethod
     def of(cls, task: Task, recalled: Recalled | None, seconds: float) -> Recurred:
         """As it was recalled; None where no block was live."""
-        turn = None if recalled is None else recalled.turn
-        again = None if recalled is None else recalled.verification
-        checks = [] if again is None else again.proof.checks
-        return cls(
-            id=task.id,
-            read=None if turn is None else turn.text,
-            answer=None if recalled is None else recalled.answer,
-            verdict=None if recalled is None else recalled.verdict.value,
-            right=recalled is not None and is_same(recalled.answer, _answer(task)),
-            read_rightly=recalled is not None and recalled.read_rightly is True,
-            restored=0 if turn is None else turn.tokens.restored,
-            tokens=0 if turn is None else turn.tokens.generated,
-            logits_sha256=None if turn is None else turn.logits_sha256,
-            seconds=round(seconds, 3),
-            check_seconds=round(sum(check.wall_ms for check in checks) / 1e3, 3),
-        )
+        known: dict[str, Any] = {"id": task.id, "seconds": round(seconds, 3)}
+        if recalled is not None:
+            checks = [] if recalled.verification is None else recalled.verification.proof.checks
+            known |= {"answer": recalled.answer, "verdict": recalled.verdict.value}
+            known |= {"right": is_same(recalled.answer, _answer(task)), "read_rightly": recalled.read_rightly is True}
+            known["check_seconds"] = round(sum(check.wall_ms for check in checks) / 1e3, 3)
+            if (turn := recalled.turn) is not None:
+                known |= {"read": turn.text, "logits_sha256": turn.logits_sha256}
+                known |= {"restored": turn.tokens.restored, "tokens": turn.tokens.generated}
+        return cls(**known)
 
 
 class Repeat(Row):
@@ -137,33 +131,6 @@ class Repeat(Row):
 
     rows: list[Recurred]
     joules: float | None
-
-
-class Summary(Row):
-    """The figures: shares with their Wilson 95 % intervals; recurrence as in its first repeat."""
-
-    base: dict[str, Any]
-    base_confident: dict[str, Any]
-    base_any_sample: dict[str, Any]
-    base_answered: list[int]
-    base_tokens: int
-    base_seconds: float
-    base_joules: float | None
-    library: list[str]
-    recurrence: dict[str, Any]
-    recurrence_read_rightly: int
-    recurrence_tokens: int
-    recurrence_seconds: float
-    recurrence_check_seconds: float
-    recurrence_joules: list[float | None]
-    repeats: int
-    repeats_equal: bool
-    system: dict[str, Any]
-
-    @classmethod
-    def in_(cls, result: Mapping[str, Any]) -> list[Summary]:
-        """Of a whole result; none where it was skipped."""
-        return [cls.model_validate(result["summary"])] if "summary" in result else []
 
 
 class Aime(Recorded[Settings]):
@@ -176,18 +143,22 @@ class Aime(Recorded[Settings]):
     any_code = True
     tables = (
         Table(
-            Summary.in_,
+            summary_of,
             (
-                Column[Summary]("base: commonest answer", lambda row: interval(row.base)),
-                Column("what it took", lambda row: f"{row.base_tokens:,} tokens, {row.base_seconds / 60:.0f} min"),
-                Column("any sample right", lambda row: interval(row.base_any_sample)),
-                Column("recurrence of the library", lambda row: f"{row.recurrence['k']} of {row.recurrence['n']}"),
+                counted("base: commonest answer", "base"),
+                Column(
+                    "what it took", lambda row: f"{row['base_tokens']:,} tokens, {row['base_seconds'] / 60:.0f} min"
+                ),
+                counted("any sample right", "base_any_sample"),
+                Column(
+                    "recurrence of the library", lambda row: f"{row['recurrence']['k']} of {row['recurrence']['n']}"
+                ),
                 Column(
                     "what it took",
-                    lambda row: f"{row.recurrence_tokens:,} tokens, {duration(1e3 * row.recurrence_seconds)}",
+                    lambda row: f"{row['recurrence_tokens']:,} tokens, {duration(1e3 * row['recurrence_seconds'])}",
                 ),
-                Column("repeats", lambda row: f"{row.repeats}, {'equal' if row.repeats_equal else 'NOT equal'}"),
-                Column("system: recurrence, else base", lambda row: interval(row.system)),
+                Column("repeats", lambda row: f"{row['repeats']}, {'equal' if row['repeats_equal'] else 'NOT equal'}"),
+                counted("system: recurrence, else base", "system"),
             ),
             name="aime",
         ),
@@ -241,7 +212,7 @@ class Aime(Recorded[Settings]):
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
-        """See :class:`Summary`."""
+        """Shares with their Wilson 95 % intervals; recurrence as in its first repeat."""
         base = {one.key.removeprefix("base/"): one for one in records(Seen[Base, Answer], raw, "base/")}
         attempts = [attempt for one in base.values() for attempt in one.raw.attempts]
         learned = [key.removeprefix("learned/") for key in raw if key.startswith("learned/")]
@@ -252,39 +223,35 @@ class Aime(Recorded[Settings]):
         ever = [any(attempt.verdict == "verified" for attempt in one.raw.attempts) for one in base.values()]
         recalled = {row.id for row in first if row.right}
         seen = [[(row.id, row.read, row.logits_sha256) for row in repeat.rows] for repeat in repeats]
-        return Summary(
-            base=share(sum(right.values()), len(base)),
-            base_confident=share(sum(right[key] for key in confident), len(confident)),
-            base_any_sample=share(sum(ever), len(base)),
-            base_answered=[sum(attempt.answer is not None for attempt in attempts), len(attempts)],
-            base_tokens=sum((one.tokens or {}).get("generated", 0) for one in base.values()),
-            base_seconds=round(sum(one.raw.seconds for one in base.values()), 1),
-            base_joules=_joules([one.raw.joules for one in base.values()]),
-            library=learned,
-            recurrence=share(len(recalled), len(learned)),
-            recurrence_read_rightly=sum(row.read_rightly for row in first),
-            recurrence_tokens=sum(row.tokens for row in first),
-            recurrence_seconds=round(sum(row.seconds for row in first), 3),
-            recurrence_check_seconds=round(sum(row.check_seconds for row in first), 3),
-            recurrence_joules=[repeat.joules for repeat in repeats],
-            repeats=len(repeats),
-            repeats_equal=all(one == seen[0] for one in seen),
-            system=share(sum(right[key] or key in recalled for key in right), len(base)),
-        ).model_dump()
-
-    @staticmethod
-    def check(result: dict[str, Any]) -> None:
-        """Nothing is guaranteed: a model answers as well as it can."""
+        return {
+            "base": share(sum(right.values()), len(base)),
+            "base_confident": share(sum(right[key] for key in confident), len(confident)),
+            "base_any_sample": share(sum(ever), len(base)),
+            "base_answered": [sum(attempt.answer is not None for attempt in attempts), len(attempts)],
+            "base_tokens": sum((one.tokens or {}).get("generated", 0) for one in base.values()),
+            "base_seconds": round(sum(one.raw.seconds for one in base.values()), 1),
+            "base_joules": _joules([one.raw.joules for one in base.values()]),
+            "library": learned,
+            "recurrence": share(len(recalled), len(learned)),
+            "recurrence_read_rightly": sum(row.read_rightly for row in first),
+            "recurrence_tokens": sum(row.tokens for row in first),
+            "recurrence_seconds": round(sum(row.seconds for row in first), 3),
+            "recurrence_check_seconds": round(sum(row.check_seconds for row in first), 3),
+            "recurrence_joules": [repeat.joules for repeat in repeats],
+            "repeats": len(repeats),
+            "repeats_equal": all(one == seen[0] for one in seen),
+            "system": share(sum(right[key] or key in recalled for key in right), len(base)),
+        }
 
     @staticmethod
     def notes(result: dict[str, Any]) -> Iterable[str]:
         """How sure the base was, and joules; or why nothing was measured."""
         if "skipped" in result:
             yield f"skipped: {result['skipped']}"
-        for row in Summary.in_(result):
-            yield f"base, where its samples agree enough: {interval(row.base_confident)}"
-            recall = next(iter(row.recurrence_joules), None)
-            yield f"energy: {written(row.base_joules)} for the base, {written(recall)} to recall"
+        for summary in summary_of(result):
+            yield f"base, where its samples agree enough: {interval(summary['base_confident'])}"
+            recall = next(iter(summary["recurrence_joules"]), None)
+            yield f"energy: {written(summary['base_joules'])} for the base, {written(recall)} to recall"
 
 
 def _joules(measured: Sequence[float | None]) -> float | None:

@@ -8,7 +8,7 @@ program's answer is the true one, or it is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,9 @@ from agentkv.records import TokenCounts
 from agentkv.sandbox.sandbox import Sandbox
 from tests.benchmarks.flywheel.families import FAMILIES, Instance
 from tests.benchmarks.flywheel.grading import is_same, mean
-from tests.benchmarks.flywheel.library import Expected, of_families, of_origins
+from tests.benchmarks.flywheel.library import Expected, family_of, of_families, of_origins
 from tests.benchmarks.flywheel.variants import ORIGINS, Variant
-from tests.benchmarks.recording import Recorded, Seen, opened_memory
+from tests.benchmarks.recording import Recorded, Seen, counted, opened_memory
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 N_BLOCKS = 8
@@ -60,6 +60,11 @@ class Filled(Row):
     reason: str
     tokens: TokenCounts
 
+    @property
+    def in_prompt(self) -> int:
+        """Tokens before what was generated."""
+        return self.tokens.restored + self.tokens.prefilled
+
 
 class Both(Row):
     """A new task after the routed block, and after all."""
@@ -70,49 +75,19 @@ class Both(Row):
     all: Filled
 
 
-class PromptTokens(Row):
-    """The mean length of a prompt."""
-
-    one: float
-    all: float
-
-
-class Summary(Row):
-    """The figures: one routed block against all of them in one prompt."""
-
-    routed: dict[str, Any]
-    one_block: dict[str, Any]
-    all_blocks: dict[str, Any]
-    only_one_block: int
-    only_all_blocks: int
-    prompt_tokens: PromptTokens
-
-
-class Shown(Summary):
-    """With what the eight are."""
-
-    eight: str
-
-    @classmethod
-    def in_(cls, result: Mapping[str, Any]) -> Shown:
-        """Of a whole result."""
-        eight = "hard problems" if result["settings"].get("problems") else "small tasks"
-        return cls(eight=eight, **result["summary"])
-
-
 class Interference(Recorded[Settings]):
     """Eight solutions in one prompt against the one that is routed, on the same questions."""
 
     name, kind = "interference", "bench interference"
     tables = (
         Table(
-            lambda result: [Shown.in_(result)],
+            lambda result: [{**result["settings"], **result["summary"]}],
             (
-                Column[Shown]("the eight", lambda row: row.eight, left=True),
-                Column("after the routed block", lambda row: interval(row.one_block)),
-                Column("tokens", lambda row: f"{row.prompt_tokens.one:,.0f}"),
-                Column("after all eight", lambda row: interval(row.all_blocks)),
-                Column("tokens", lambda row: f"{row.prompt_tokens.all:,.0f}"),
+                Column("the eight", lambda row: "hard problems" if row.get("problems") else "small tasks", left=True),
+                counted("after the routed block", "one_block"),
+                Column("tokens", lambda row: f"{row['prompt_tokens']['one']:,.0f}"),
+                counted("after all eight", "all_blocks"),
+                Column("tokens", lambda row: f"{row['prompt_tokens']['all']:,.0f}"),
             ),
             name="interference",
         ),
@@ -138,43 +113,28 @@ class Interference(Recorded[Settings]):
             done = recording.keys
             for number, task in enumerate(tasks, 1):
                 if task.key not in done:
-                    recording.add(_tried(library, sandbox, task, known[_of(task)], asked.quote).item)
+                    recording.add(_tried(library, sandbox, task, known[family_of(task)], asked.quote).item)
                     say(f"{number} of {len(tasks)}, {task.key}")
             return {**recording.end(), "blocks": list(known)}
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
-        """See :class:`Summary`."""
+        """Shares with their Wilson 95 % intervals, and the mean length of a prompt."""
         rows = [Seen[Both, Target].model_validate(record) for record in raw.values()]
         right = [tuple(is_same(way.answer, r.expected.answer) for way in (r.raw.one, r.raw.all)) for r in rows]
-        return Summary(
-            routed=share(sum(row.raw.pick == row.expected.block for row in rows), len(rows)),
-            one_block=share(sum(one for one, _ in right), len(rows)),
-            all_blocks=share(sum(every for _, every in right), len(rows)),
-            only_one_block=right.count((True, False)),
-            only_all_blocks=right.count((False, True)),
-            prompt_tokens=PromptTokens(
-                one=_length([row.raw.one for row in rows]), all=_length([row.raw.all for row in rows])
-            ),
-        ).model_dump()
-
-    @staticmethod
-    def check(result: dict[str, Any]) -> None:
-        """Nothing is guaranteed: which is better is what is measured."""
+        return {
+            "routed": share(sum(row.raw.pick == row.expected.block for row in rows), len(rows)),
+            "one_block": share(sum(one for one, _ in right), len(rows)),
+            "all_blocks": share(sum(every for _, every in right), len(rows)),
+            "only_one_block": right.count((True, False)),
+            "only_all_blocks": right.count((False, True)),
+            "prompt_tokens": {way: mean([getattr(row.raw, way).in_prompt for row in rows]) for way in ("one", "all")},
+        }
 
     @staticmethod
     def notes(result: dict[str, Any]) -> Iterable[str]:
         """How many were routed rightly."""
         yield f"routed rightly: {interval(result['summary']['routed'])}"
-
-
-def _of(task: Instance | Variant) -> str:
-    """The one of the eight that it is like."""
-    return task.key.rpartition("/")[0]
-
-
-def _length(ways: list[Filled]) -> float:
-    return mean([way.tokens.restored + way.tokens.prefilled for way in ways])
 
 
 def _tried(
@@ -190,8 +150,7 @@ def _tried(
 
     one = filled(right.name if source is None else source.name)
     raw = Both(pick=decision.pick, raw_pick=decision.raw_pick, one=one, all=filled(ALL))
-    expected = Target(family=_of(task), block=right.name, prompt=task.prompt, answer=task.answer)
-    return Seen(key=task.key, raw=raw, expected=expected)
+    return Seen(key=task.key, raw=raw, expected=Target.of(task, right))
 
 
 def _ran(sandbox: Sandbox, right: Known, text: str) -> tuple[Any, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from agentkv.bench.base import Row
 from agentkv.bench.results import say
@@ -17,12 +17,17 @@ from agentkv.flywheel.transfer import Transferred
 from agentkv.flywheel.verify import verify
 from agentkv.records import Decision
 from agentkv.sandbox.sandbox import Sandbox
-from tests.benchmarks.flywheel.families import Family
+from tests.benchmarks.flywheel.families import Family, Instance
 from tests.benchmarks.flywheel.grading import is_same
-from tests.benchmarks.flywheel.variants import BY, Origin
+from tests.benchmarks.flywheel.variants import BY, Origin, Variant
 
 HERE = "written for this benchmark"
 _BEST = 4
+
+
+def family_of(task: Instance | Variant) -> str:
+    """The family or hard problem that it is one of."""
+    return task.key.rpartition("/")[0]
 
 
 class Expected(Row):
@@ -31,6 +36,12 @@ class Expected(Row):
     block: str
     prompt: str
     answer: Any
+
+    @classmethod
+    def of(cls, task: Instance | Variant, right: Known) -> Self:
+        """Of a task like that of ``right``, with as much of it as the class has."""
+        known = {**vars(task), "family": family_of(task), "block": right.name}
+        return cls(**{name: known[name] for name in cls.model_fields})
 
 
 class Outcome(Row):

@@ -29,7 +29,7 @@ from tests.benchmarks.flywheel.families import FAMILIES, Family, Instance
 from tests.benchmarks.flywheel.families.base import TOLERANCE
 from tests.benchmarks.flywheel.grading import is_same, mean, said_rightly
 from tests.benchmarks.flywheel.library import Expected, Outcome, decided, of_families, outcome
-from tests.benchmarks.recording import Recorded, Seen, opened_memory, window_option
+from tests.benchmarks.recording import Recorded, Seen, counted, opened_memory, summary_of, window_option
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 DIRECT_FACTOR = 10
@@ -119,35 +119,6 @@ class Judged(Row):
         )
 
 
-class Tokens(Row):
-    """Generated."""
-
-    sum: int
-    a_task: float
-
-    @classmethod
-    def of(cls, counts: Sequence[int]) -> Tokens:
-        """Of every task."""
-        return cls(sum=sum(counts), a_task=mean(counts))
-
-
-class Summary(Row):
-    """The figures: shares with their Wilson 95 % intervals; ``families``: so many of so many, by name."""
-
-    instances: int
-    families: dict[str, str]
-    routed: dict[str, Any]
-    abstained: dict[str, Any]
-    filled: dict[str, Any]
-    answered: dict[str, Any]
-    answered_given: dict[str, Any]
-    answered_typed: dict[str, Any]
-    substituted: dict[str, Any]
-    direct: dict[str, Any]
-    tokens: Tokens
-    direct_tokens: Tokens
-
-
 class Families(Recorded[Settings]):
     """Transfer: one solved task of each of 27 families, others in other words; routed, filled, run.
 
@@ -157,15 +128,15 @@ class Families(Recorded[Settings]):
     name, kind = "families", "bench families"
     tables = (
         Table(
-            lambda result: [Summary.model_validate(result["summary"])],
+            summary_of,
             (
-                Column[Summary]("routed rightly", lambda row: interval(row.routed)),
-                Column("answered rightly", lambda row: interval(row.answered)),
-                Column("… given the right block", lambda row: interval(row.answered_given)),
-                Column("substituted, no model", lambda row: interval(row.substituted)),
-                Column("tokens a task", lambda row: f"{row.tokens.a_task:.0f}"),
-                Column("the model directly", lambda row: interval(row.direct)),
-                Column("tokens a task", lambda row: f"{row.direct_tokens.a_task:.0f}"),
+                counted("routed rightly", "routed"),
+                counted("answered rightly", "answered"),
+                counted("… given the right block", "answered_given"),
+                counted("substituted, no model", "substituted"),
+                Column("tokens a task", lambda row: f"{row['tokens']['a_task']:.0f}"),
+                counted("the model directly", "direct"),
+                Column("tokens a task", lambda row: f"{row['direct_tokens']['a_task']:.0f}"),
             ),
             name="families",
         ),
@@ -215,15 +186,8 @@ class Families(Recorded[Settings]):
             direct=self._directly(transfer.library, instance, given),
             ms={"route": round(routed_ms, 1), "all": round(ms, 1)},
         )
-        expected = Target(
-            family=instance.family,
-            block=right.name,
-            prompt=instance.prompt,
-            parameters=instance.parameters,
-            answer=instance.answer,
-        )
         counts = None if tokens is None else tokens.model_dump()
-        return Seen(key=instance.key, raw=raw, expected=expected, tokens=counts)
+        return Seen(key=instance.key, raw=raw, expected=Target.of(instance, right), tokens=counts)
 
     def _directly(self, library: SolutionLibrary, instance: Instance, given: Transferred) -> Direct | None:
         most = self.settings.direct
@@ -235,31 +199,29 @@ class Families(Recorded[Settings]):
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
-        """See :class:`Summary`."""
+        """Shares with their Wilson 95 % intervals, and tokens; ``families``: so many of so many, by name."""
         rows = judged(raw.values())
         by_family: dict[str, list[bool]] = {}
         for row in rows:
             by_family.setdefault(row.family, []).append(row.answered)
         tried = {name: [value for row in rows if (value := getattr(row, name)) is not None] for name in _SHARES}
-        return Summary(
-            instances=len(rows),
-            families={name: f"{sum(right)} of {len(right)}" for name, right in sorted(by_family.items())},
+        tokens = {
+            "tokens": [row.tokens for row in rows],
+            "direct_tokens": [row.direct_tokens for row in rows if row.direct_tokens is not None],
+        }
+        return {
+            "instances": len(rows),
+            "families": {name: f"{sum(right)} of {len(right)}" for name, right in sorted(by_family.items())},
             **{name: share(sum(values), len(values)) for name, values in tried.items()},
-            tokens=Tokens.of([row.tokens for row in rows]),
-            direct_tokens=Tokens.of([row.direct_tokens for row in rows if row.direct_tokens is not None]),
-        ).model_dump()
-
-    @staticmethod
-    def check(result: dict[str, Any]) -> None:
-        """Nothing is guaranteed: a model answers as well as it can."""
+            **{name: {"sum": sum(counts), "a_task": mean(counts)} for name, counts in tokens.items()},
+        }
 
     @staticmethod
     def notes(result: dict[str, Any]) -> Iterable[str]:
         """The grammar of types alone, weak families, and the time of a transfer."""
-        row, all_ms = Summary.model_validate(result["summary"]), [one["ms"]["all"] for one in result["rows"]]
-        if row.answered_typed["n"]:
-            yield f"given the right block, the grammar binding types alone: {interval(row.answered_typed)}"
-        weak = [f"{name} {right}" for name, right in row.families.items() if len(set(right.split(" of "))) > 1]
+        summary, all_ms = result["summary"], [one["ms"]["all"] for one in result["rows"]]
+        yield f"given the right block, the grammar binding types alone: {interval(summary['answered_typed'])}"
+        weak = [f"{name} {right}" for name, right in summary["families"].items() if len(set(right.split(" of "))) > 1]
         yield f"families with mistakes: {', '.join(weak) or 'none'}"
         yield f"median time of a transfer: {duration(statistics.median(all_ms))}"
 
