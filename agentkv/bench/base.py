@@ -39,8 +39,6 @@ DEFAULT_MODEL = "smollm2-135m"
 
 # --- settings ---------------------------------------------------------------------------------------
 
-REQUIRED: Any = dataclasses.MISSING
-
 
 @dataclass(frozen=True)
 class Option:
@@ -62,7 +60,7 @@ class Option:
 def option(default: Any, help: str, **how: Any) -> Any:
     """A dataclass field that is an option; see :class:`Option`. A tuple of numbers or words is given as ``A,B,…``.
 
-    ``default``: :data:`REQUIRED` for one that has to be given.
+    Without a ``default`` (``dataclasses.MISSING``) it has to be given.
     """
     return dataclasses.field(default=default, metadata={"option": Option(help, **how)})
 
@@ -202,8 +200,6 @@ def milliseconds(value: float) -> str:
 
 def interval(part: Mapping[str, Any]) -> str:
     """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`."""
-    if not part["n"]:
-        return "not asked"
     low, high = part["wilson_95"]
     return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
 

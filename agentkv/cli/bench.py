@@ -101,11 +101,11 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> inspect.Parameter:
     if option.argument:
         return _typed(name, Annotated[field.type, typer.Argument(**how)], inspect.Parameter.empty)
     how["envvar"] = option.env
+    if field.type is bool:
+        switch = f"{flag}/--no{flag[1:]}" if field.default else flag
+        return _typed(name, Annotated[bool, typer.Option(switch, help=option.help)], field.default)
     if field.default is dataclasses.MISSING:
         return _typed(name, Annotated[field.type, typer.Option(flag, **how)], inspect.Parameter.empty)
-    if field.type is bool:
-        flags = f"{flag}/--no-{flag.removeprefix('--')}" if field.default else flag
-        return _typed(name, Annotated[bool, typer.Option(flags, help=option.help)], field.default)
     if field.default:
         usual = field.default if isinstance(field.default, tuple) else (field.default,)
         how["show_default"] = option.shown or ",".join(map(str, usual))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentkv.bench import BENCHMARKS
-from agentkv.bench.base import REQUIRED, Benchmark, Column, Row, Table, load, option, records, rows_of, small_option
+from agentkv.bench.base import Benchmark, Column, Row, Table, load, option, records, rows_of, small_option
 from agentkv.bench.measured import Raw, rescore
 from agentkv.bench.results import read
 from agentkv.cli.bench import command
@@ -118,8 +118,8 @@ def test_one_list_of_columns_makes_both_tables(app: App, tmp_path: Path) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    file: Path = option(REQUIRED, "What to count.", metavar="FILE", argument=True)
-    store: Path = option(REQUIRED, "Where.", metavar="DIR")
+    file: Path = option(MISSING, "What to count.", metavar="FILE", argument=True)
+    store: Path = option(MISSING, "Where.", metavar="DIR")
     share: float = option(0.5, "A share.", least=0, most=1, env="TEST_SHARE")
     words: bool = option(True, "Count words.")
 

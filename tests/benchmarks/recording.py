@@ -51,7 +51,12 @@ def summary_of(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def counted(heading: str, name: str) -> Column[Mapping[str, Any]]:
     """The column of a share of the summary."""
-    return Column(heading, lambda summary: interval(summary[name]))
+    return Column(heading, lambda summary: of_asked(summary[name]))
+
+
+def of_asked(part: Mapping[str, Any]) -> str:
+    """A share with its interval, or that nothing was asked."""
+    return interval(part) if part["n"] else "not asked"
 
 
 # --- items ------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentkv.bench.base import REQUIRED, Column, Row, Table, duration, interval, option, records
+from agentkv.bench.base import Column, Row, Table, duration, option, records
 from agentkv.bench.measured import Raw
 from agentkv.bench.process import in_new_process
 from agentkv.bench.results import say
@@ -47,7 +47,16 @@ from tests.benchmarks.energy import metered, written
 from tests.benchmarks.flywheel.grading import is_same
 from tests.benchmarks.flywheel.replies import Attempted, Base, Replayed, replies
 from tests.benchmarks.flywheel.variants import BY, written_programs
-from tests.benchmarks.recording import Recorded, Recording, Seen, counted, opened_memory, summary_of, window_option
+from tests.benchmarks.recording import (
+    Recorded,
+    Recording,
+    Seen,
+    counted,
+    of_asked,
+    opened_memory,
+    summary_of,
+    window_option,
+)
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 LIBRARY = 8
@@ -61,8 +70,8 @@ class Settings(RecordedSettings):
     the same model and settings."""
 
     model: str = "qwen2.5-coder-1.5b"
-    file: Path = option(REQUIRED, "Lines of id, problem, answer; it stays where it is.", metavar="FILE", argument=True)
-    store: Path = option(REQUIRED, "Where solutions and blocks are kept; a run is resumed there.", metavar="DIR")
+    file: Path = option(MISSING, "Lines of id, problem, answer; it stays where it is.", metavar="FILE", argument=True)
+    store: Path = option(MISSING, "Where solutions and blocks are kept; a run is resumed there.", metavar="DIR")
     problems: int | None = option(None, "Only the first so many.", shown="all", least=1, small=3)
     samples: int = option(5, "Programs a problem.", least=1, small=2)
     max_new: int = option(768, "Most tokens of one program.", least=1, small=128)
@@ -249,7 +258,7 @@ class Aime(Recorded[Settings]):
         if "skipped" in result:
             yield f"skipped: {result['skipped']}"
         for summary in summary_of(result):
-            yield f"base, where its samples agree enough: {interval(summary['base_confident'])}"
+            yield f"base, where its samples agree enough: {of_asked(summary['base_confident'])}"
             recall = next(iter(summary["recurrence_joules"]), None)
             yield f"energy: {written(summary['base_joules'])} for the base, {written(recall)} to recall"
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentkv.bench.base import Column, Row, Table, duration, interval, option, small_option
+from agentkv.bench.base import Column, Row, Table, duration, option, small_option
 from agentkv.bench.measured import Raw
 from agentkv.bench.results import say
 from agentkv.figures import share
@@ -29,7 +29,7 @@ from tests.benchmarks.flywheel.families import FAMILIES, Family, Instance
 from tests.benchmarks.flywheel.families.base import TOLERANCE
 from tests.benchmarks.flywheel.grading import is_same, mean, said_rightly
 from tests.benchmarks.flywheel.library import Expected, Outcome, decided, of_families, outcome
-from tests.benchmarks.recording import Recorded, Seen, counted, opened_memory, summary_of, window_option
+from tests.benchmarks.recording import Recorded, Seen, counted, of_asked, opened_memory, summary_of, window_option
 from tests.benchmarks.recording import Settings as RecordedSettings
 
 DIRECT_FACTOR = 10
@@ -220,7 +220,7 @@ class Families(Recorded[Settings]):
     def notes(result: dict[str, Any]) -> Iterable[str]:
         """The grammar of types alone, weak families, and the time of a transfer."""
         summary, all_ms = result["summary"], [one["ms"]["all"] for one in result["rows"]]
-        yield f"given the right block, the grammar binding types alone: {interval(summary['answered_typed'])}"
+        yield f"given the right block, the grammar binding types alone: {of_asked(summary['answered_typed'])}"
         weak = [f"{name} {right}" for name, right in summary["families"].items() if len(set(right.split(" of "))) > 1]
         yield f"families with mistakes: {', '.join(weak) or 'none'}"
         yield f"median time of a transfer: {duration(statistics.median(all_ms))}"
