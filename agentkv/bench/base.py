@@ -40,7 +40,10 @@ DEFAULT_MODEL = "smollm2-135m"
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``: of a number."""
+    """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``: of a number.
+
+    Of a field that is an option which all commands share, ``help`` (unless empty) and ``shown`` count.
+    """
 
     help: str
     name: str | None = None
@@ -51,9 +54,18 @@ class Option:
     """The default with ``--small``, if it is another."""
 
 
-def option(default: Any, help: str, **how: Any) -> Any:
+def option(
+    default: Any,
+    help: str,
+    *,
+    name: str | None = None,
+    metavar: str | None = None,
+    shown: str | None = None,
+    least: int | None = None,
+    small: Any = None,
+) -> Any:
     """A dataclass field that is an option; see :class:`Option`. A tuple of numbers or words is given as ``A,B,…``."""
-    return dataclasses.field(default=default, metadata={"option": Option(help, **how)})
+    return dataclasses.field(default=default, metadata={"option": Option(help, name, metavar, shown, least, small)})
 
 
 def lengths_option(usual: tuple[int, ...], small: tuple[int, ...]) -> Any:
@@ -61,9 +73,9 @@ def lengths_option(usual: tuple[int, ...], small: tuple[int, ...]) -> Any:
     return option(usual, "Block lengths in tokens.", metavar="N,N,…", small=small)
 
 
-def small_option() -> Any:
+def small_option(help: str = "A part of it that takes a minute or two.") -> Any:
     """The field of a benchmark whose run depends on ``--small``; the option is there wherever a default does, too."""
-    return option(False, "A part of it that takes a minute or two.")
+    return option(False, help)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +137,12 @@ class Timing(Row):
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """One column: the cell of a row. ``left``: text, aligned left and folded where the terminal is narrow."""
+    """One column: the cell of a row. ``left``: text, aligned left and folded where the terminal is narrow.
 
-    heading: str
+    ``heading``: or a function of the results, which may raise ValueError where they do not fit into one table.
+    """
+
+    heading: str | Callable[[Sequence[Mapping[str, Any]]], str]
     cell: Callable[[T], str]
     left: bool = False
 
@@ -147,10 +162,10 @@ class Table(Generic[T]):
     published: Callable[[T], bool] = lambda row: True
     by_model: bool = True
 
-    @property
-    def headings(self) -> list[str]:
+    def headings(self, results: Sequence[Mapping[str, Any]]) -> list[str]:
         """Of every column."""
-        return [column.heading for column in self.columns]
+        given = [column.heading for column in self.columns]
+        return [heading if isinstance(heading, str) else heading(results) for heading in given]
 
     def cells(self, result: Mapping[str, Any], *, published: bool = False) -> list[list[str]]:
         """The rows as text, one cell a column."""
@@ -164,13 +179,14 @@ class Table(Generic[T]):
 
     def markdown(self, results: Iterable[Mapping[str, Any]]) -> str:
         """The published rows of several results, below each other."""
+        shown = list(results)
         model = ["model"] if self.by_model else []
         rows = [
             [*([one["model"]] if self.by_model else []), *row]
-            for one in results
+            for one in shown
             for row in self.cells(one, published=True)
         ]
-        return markdown([*model, *self.headings], rows)
+        return markdown([*model, *self.headings(shown)], rows)
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
