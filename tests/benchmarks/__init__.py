@@ -23,10 +23,11 @@ DECLARED = (
     ("tests.benchmarks.documents.compose", "Compose"),
     ("tests.benchmarks.documents.reread", "Reread"),
     ("tests.benchmarks.documents.interrupt", "Interrupt"),
+    ("tests.benchmarks.agent.agent", "Agent"),
 )
 """Module and class of the benchmarks that are declared in one file, as those of the package are."""
 
-_OWN = ("agent", "peers", "widen", "needles", "depth", "questions", "answers")
+_OWN = ("peers", "widen", "needles", "depth", "questions", "answers")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
     *(module for module, _ in DECLARED),

@@ -7,7 +7,6 @@ from agentkv.cli import bench as own
 from agentkv.cli.command import App
 from agentkv.cli.evidence import app as evidence
 from tests.benchmarks.commands import (
-    agent,
     aime,
     all_,
     answers,
@@ -36,7 +35,6 @@ app = App(
     help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
 )
 app.command()(answers.answers)
-app.command()(agent.agent)
 app.command()(families.families)
 app.command()(interference.interference)
 app.command()(negatives.negatives)

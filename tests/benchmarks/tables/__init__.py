@@ -4,7 +4,7 @@ A table takes the results of its benchmark in the order in which rows shall stan
 benchmark calls its figures; refuses to compute any from two results.
 
 base.py        what a table is            engine.py     exactness, reading, bytes, faults
-routing.py     answers and routes         agent.py      a conversation beside other ways
+routing.py     answers and routes
 documents.py   documents past the window  flywheel.py   solved once, used again
 peers.py       what people use today
 """
@@ -12,14 +12,13 @@ peers.py       what people use today
 from __future__ import annotations
 
 from tests.benchmarks.declared import declared
-from tests.benchmarks.tables import agent, documents, flywheel, peers, routing
+from tests.benchmarks.tables import documents, flywheel, peers, routing
 from tests.benchmarks.tables.base import Table
 
 TABLES = (
     *(Table.of(one, kind.name) for kind in declared() for one in kind.tables if one.name is not None),
     Table("answers", "answers", routing.answers),
     Table("route-evaluate", "route evaluate", routing.route_evaluate),
-    Table("agent", "agent", agent.agent),
     Table("widen", "widen", documents.widen),
     Table("needles", "needles", documents.needles),
     Table("depth", "depth", documents.depth),
