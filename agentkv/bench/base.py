@@ -216,6 +216,16 @@ def duration(ms: float) -> str:
     return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1e3:.1f} s"
 
 
+def gigabytes(count: float) -> str:
+    """Bytes in GB."""
+    return f"{count / 1e9:.1f} GB"
+
+
+def megabytes(count: float) -> str:
+    """Bytes in MB."""
+    return f"{count / 1e6:.1f} MB"
+
+
 def left_out(result: Mapping[str, Any]) -> list[str]:
     """A line a length that was not measured."""
     return [f"{int(n):,} tokens left out: {reason}" for n, reason in result["left_out"].items()]

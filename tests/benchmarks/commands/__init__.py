@@ -15,7 +15,6 @@ from tests.benchmarks.commands import (
     interference,
     needles,
     negatives,
-    peers,
     plot,
     questions,
     readme,
@@ -41,7 +40,6 @@ app.command()(negatives.negatives)
 app.command()(aime.aime)
 app.command()(variants.variants)
 app.command()(questions.questions)
-app.command()(peers.peers)
 app.command()(widen.widen)
 app.command()(needles.needles)
 app.command()(depth.depth)

@@ -6,13 +6,12 @@ benchmark calls its figures; refuses to compute any from two results.
 base.py        what a table is            engine.py     exactness, reading, bytes, faults
 routing.py     answers and routes
 documents.py   documents past the window  flywheel.py   solved once, used again
-peers.py       what people use today
 """
 
 from __future__ import annotations
 
 from tests.benchmarks.declared import declared
-from tests.benchmarks.tables import documents, flywheel, peers, routing
+from tests.benchmarks.tables import documents, flywheel, routing
 from tests.benchmarks.tables.base import Table
 
 TABLES = (
@@ -28,8 +27,6 @@ TABLES = (
     Table("families", "bench families", flywheel.families),
     Table("interference", "bench interference", flywheel.interference),
     Table("negatives", "bench negatives", flywheel.negatives),
-    Table("peers", "peers", peers.speed),
-    Table("faults", "peers", peers.faults),
 )
 
 __all__ = ["TABLES", "Table"]
