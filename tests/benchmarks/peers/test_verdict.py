@@ -17,7 +17,7 @@ figures = Peers.figures
 
 def case(result: Any, must_restore: bool = False, same: bool | None = None) -> Case:
     outcome = {"result": result, "code": -6, "stderr": "GGML_ASSERT(n > 0) failed"}
-    return Case.model_validate({"outcome": outcome, "must_restore": must_restore, "same": same, "told": {}})
+    return Case.model_validate({"outcome": outcome, "must_restore": must_restore, "same": same})
 
 
 def done(evidence: str = "abc", evaluated: int = 10, refused: str | None = None, **more: Any) -> dict[str, Any]:
