@@ -79,12 +79,8 @@ def _recorder(path: str) -> Any:
 
         def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
             self.requests.append(messages)
-            call = {
-                "name": "read_file",
-                "args": {"file_path": path, "limit": _LIMIT},
-                "id": "read",
-                "type": "tool_call",
-            }
+            given = {"file_path": path, "limit": _LIMIT}
+            call = {"name": "read_file", "args": given, "id": "read", "type": "tool_call"}
             answer = AIMessage("", tool_calls=[call]) if len(self.requests) == 1 else AIMessage("Done.")
             return ChatResult(generations=[ChatGeneration(message=answer)])
 
