@@ -43,7 +43,10 @@ DEFAULT_MODEL = "smollm2-135m"
 @dataclass(frozen=True)
 class Option:
     """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``, ``most``: of a
-    number; ``env``: an environment variable that stands in for it; ``argument``: given by its place, without a name."""
+    number; ``env``: an environment variable that stands in for it; ``argument``: given by its place, without a name.
+
+    Of a field that is an option which all commands share, ``help`` (unless empty) and ``shown`` count.
+    """
 
     help: str
     name: str | None = None
@@ -57,12 +60,27 @@ class Option:
     """The default with ``--small``, if it is another."""
 
 
-def option(default: Any, help: str, **how: Any) -> Any:
+def option(
+    default: Any,
+    help: str,
+    *,
+    name: str | None = None,
+    metavar: str | None = None,
+    shown: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    env: str | None = None,
+    argument: bool = False,
+    small: Any = None,
+) -> Any:
     """A dataclass field that is an option; see :class:`Option`. A tuple of numbers or words is given as ``A,B,…``.
 
     Without a ``default`` (``dataclasses.MISSING``) it has to be given.
     """
-    return dataclasses.field(default=default, metadata={"option": Option(help, **how)})
+    made = Option(
+        help, name=name, metavar=metavar, shown=shown, least=least, most=most, env=env, argument=argument, small=small
+    )
+    return dataclasses.field(default=default, metadata={"option": made})
 
 
 def lengths_option(usual: tuple[int, ...], small: tuple[int, ...]) -> Any:
@@ -70,9 +88,9 @@ def lengths_option(usual: tuple[int, ...], small: tuple[int, ...]) -> Any:
     return option(usual, "Block lengths in tokens.", metavar="N,N,…", small=small)
 
 
-def small_option() -> Any:
+def small_option(help: str = "A part of it that takes a minute or two.") -> Any:
     """The field of a benchmark whose run depends on ``--small``; the option is there wherever a default does, too."""
-    return option(False, "A part of it that takes a minute or two.")
+    return option(False, help)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +152,12 @@ class Timing(Row):
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """One column: the cell of a row. ``left``: text, aligned left and folded where the terminal is narrow."""
+    """One column: the cell of a row. ``left``: text, aligned left and folded where the terminal is narrow.
 
-    heading: str
+    ``heading``: or a function of the results, which may raise ValueError where they do not fit into one table.
+    """
+
+    heading: str | Callable[[Sequence[Mapping[str, Any]]], str]
     cell: Callable[[T], str]
     left: bool = False
 
@@ -156,10 +177,10 @@ class Table(Generic[T]):
     published: Callable[[T], bool] = lambda row: True
     by_model: bool = True
 
-    @property
-    def headings(self) -> list[str]:
+    def headings(self, results: Sequence[Mapping[str, Any]]) -> list[str]:
         """Of every column."""
-        return [column.heading for column in self.columns]
+        given = [column.heading for column in self.columns]
+        return [heading if isinstance(heading, str) else heading(results) for heading in given]
 
     def cells(self, result: Mapping[str, Any], *, published: bool = False) -> list[list[str]]:
         """The rows as text, one cell a column."""
@@ -173,13 +194,14 @@ class Table(Generic[T]):
 
     def markdown(self, results: Iterable[Mapping[str, Any]]) -> str:
         """The published rows of several results, below each other."""
+        shown = list(results)
         model = ["model"] if self.by_model else []
         rows = [
             [*([one["model"]] if self.by_model else []), *row]
-            for one in results
+            for one in shown
             for row in self.cells(one, published=True)
         ]
-        return markdown([*model, *self.headings], rows)
+        return markdown([*model, *self.headings(shown)], rows)
 
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -207,6 +229,16 @@ def interval(part: Mapping[str, Any]) -> str:
 def duration(ms: float) -> str:
     """Milliseconds, or seconds from one second on."""
     return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1e3:.1f} s"
+
+
+def gigabytes(count: float) -> str:
+    """Bytes in GB."""
+    return f"{count / 1e9:.1f} GB"
+
+
+def megabytes(count: float) -> str:
+    """Bytes in MB."""
+    return f"{count / 1e6:.1f} MB"
 
 
 def left_out(result: Mapping[str, Any]) -> list[str]:

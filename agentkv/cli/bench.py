@@ -6,6 +6,7 @@ used. Research benchmarks are in a checkout: ``python -m tests.benchmarks``.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import textwrap
@@ -95,7 +96,7 @@ def _typed(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _parameter(name: str, field: dataclasses.Field[Any]) -> inspect.Parameter:
     option = _option(field)
     if name in _SHARED or option is None:
-        return _typed(name, _SHARED[name], field.default)
+        return _typed(name, _shared(name, field), field.default)
     flag = f"--{(option.name or name).replace('_', '-')}"
     how: dict[str, Any] = {"metavar": option.metavar, "help": option.help, "min": option.least, "max": option.most}
     if option.argument:
@@ -112,6 +113,16 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> inspect.Parameter:
     elif option.shown:
         how["show_default"] = option.shown
     return _typed(name, Annotated[_given(field.type, field.default), typer.Option(flag, **how)], None)
+
+
+def _shared(name: str, field: dataclasses.Field[Any]) -> Any:
+    """The type of a shared option; a benchmark may say in its own words what it does and what its default is."""
+    option, (declared, flag) = _option(field), typing.get_args(_SHARED[name])
+    if option is None:
+        return _SHARED[name]
+    own = copy.copy(flag)
+    own.help, own.show_default = option.help or flag.help, option.shown or flag.show_default
+    return Annotated[declared | None if field.default is None else declared, own]
 
 
 def _given(declared: Any, default: Any) -> Any:
@@ -161,13 +172,13 @@ def show_tables(tables: Iterable[Table[Any]], result: Mapping[str, Any]) -> None
         if not rows:
             continue
         if len(rows) == 1 and sum(map(len, rows[0])) + _GAP * len(rows[0]) > console().width:
-            facts(zip(one.headings, rows[0], strict=True))
+            facts(zip(one.headings([result]), rows[0], strict=True))
             say()
             continue
         widest = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         headings = [
-            textwrap.fill(column.heading, max(width, _HEADING))
-            for column, width in zip(one.columns, widest, strict=True)
+            textwrap.fill(heading, max(width, _HEADING))
+            for heading, width in zip(one.headings([result]), widest, strict=True)
         ]
         texts = {heading for heading, column in zip(headings, one.columns, strict=True) if column.left}
         table(headings, rows, right=[heading for heading in headings if heading not in texts], wraps=list(texts))

@@ -163,6 +163,43 @@ def test_places_shares_and_switches(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert shown[0].startswith("a very wide sum  xxx")
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnWords:
+    model: str | None = option(None, "", shown="one for each part")
+    small: bool = small_option("Takes an hour.")
+
+
+class Worded(Benchmark[OwnWords]):
+    """Says nothing."""
+
+    name = "another test of the base"
+    tables = (Table(lambda result: [0], (Column[int](lambda results: f"of {len(results)}", str),)),)
+
+    def run(self) -> dict[str, Any]:
+        return self.result({}, model=str(self.settings.model), inputs=[], settings={"small": self.settings.small})
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        pass
+
+
+def test_a_shared_option_and_a_heading_in_its_own_words() -> None:
+    made = App(add_completion=False)
+    made.command("worded")(command(Worded))
+    shown = " ".join(CliRunner().invoke(made, ["--help"], env={"COLUMNS": "200"}).stdout.split())
+    assert "[default: (one for each part)]" in shown
+    assert "A name of `agentkv models list`" in shown
+    assert "Takes an hour." in shown
+    assert ran(made)["model"] == "None"
+    assert ran(made, "--model", "fake", "--small")["settings"] == {"small": True}
+    assert CliRunner().invoke(made).stdout.split() == ["of", "1", "0"]
+    assert Worded.tables[0].markdown([{"model": "a"}, {"model": "b"}]).startswith("| model | of 2 |")
+
+
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_each_class_has_its_command_s_name(name: str) -> None:
     kind = load(name)

@@ -22,7 +22,7 @@ from agentkv.bench.results import read
 from agentkv.bench.size import Size
 from agentkv.bench.subsidy import Subsidy
 from agentkv.store.format import Codec
-from tests.benchmarks.agent import arms, conversation, secrets, threads
+from tests.benchmarks.agent.agent import Agent
 from tests.benchmarks.architectures import Architectures
 from tests.benchmarks.commands.registry import BENCHMARKS
 from tests.conftest import REPOSITORY
@@ -38,15 +38,11 @@ RUNS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "catalogue": lambda folder: Catalogue(blocks=(10,), processes=1, synced=2, folder=folder).run(),
     "integrity": lambda folder: Integrity(small=True, parts=("power",), folder=folder).run(),
     "portability": lambda folder: Portability(model="fake", skills=REPOSITORY / "skills", manuals=1).run(),
-    "agent, secrets": lambda folder: secrets.on(FakeEngine(), arms.FAKE, secrets.Plan(turns=6), folder),
-    "agent, threads": lambda folder: threads.on(FakeEngine(), arms.FAKE, threads.SMALL, folder),
-    "agent, conversation": lambda folder: conversation.run(
-        arms.FAKE,
-        ["A manual of a few words."],
-        conversation.Plan(turns=2, manual=100, answer=2),
-        folder,
-        (arms.AGENTKV,),
-    ),
+    "agent, secrets": lambda folder: Agent(part="secrets", model="fake", turns=6).run(),
+    "agent, threads": lambda folder: Agent(part="threads", model="fake", small=True).run(),
+    "agent, conversation": lambda folder: Agent(
+        model="fake", texts=("A manual of a few words.",), turns=2, manual=100, answer=2, arms=("agentkv",)
+    ).run(),
 }
 
 

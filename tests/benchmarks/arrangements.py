@@ -87,7 +87,7 @@ class Arrangements(Benchmark[Settings]):
                 cut = blobs.cut(state.blob, state.layout, n, blobs.cuts(0, n))
                 segments = list({ref.sha256: (ref, data) for ref, data in cut}.values())
                 rows = variants(state.layout.sections, segments)
-                raw[f"state/{n}"] = {"n": n, "raw_bytes": state.blob.nbytes, "variants": rows}
+                raw[f"state/{n}"] = Seen(n=n, raw_bytes=state.blob.nbytes, variants=rows).model_dump()
         return self.result(raw, model=name, model_sha256=digest, inputs=texts, settings=options)
 
     @staticmethod
@@ -114,22 +114,22 @@ CHANGES: dict[str, Callable[[Elements], Elements]] = {
 }
 
 
-def variants(sections: Sequence[Section], segments: Segments) -> list[dict[str, Any]]:
+def variants(sections: Sequence[Section], segments: Segments) -> list[Variant]:
     """Each arrangement's bytes and bound; nothing for elements of another size."""
     pieces = [_pieces(sections[ref.section], ref, data) for ref, data in segments]
     if any(not piece for piece in pieces):
         return []
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name, change in CHANGES.items():
         bound, size = 0.0, 0
         for piece in pieces:
             data = np.concatenate([np.ascontiguousarray(change(m)).reshape(-1) for m in piece]).view(np.uint8)
             bound += planes_entropy(data, 2)
             size += memoryview(codecs.encode(data, 2, Codec.PLANES, 1)[1]).nbytes + OVERHEAD
-        rows.append({"variant": name, "bytes": size, "bound_bytes": round(bound)})
+        rows.append(Variant(variant=name, bytes=size, bound_bytes=round(bound)))
     low = sum(plane_entropies(data, 2)[1] for _, data in segments)
     bound = low + _by_channel(segments, pieces)
-    return [*rows, {"variant": "table a channel", "bytes": None, "bound_bytes": round(bound)}]
+    return [*rows, Variant(variant="table a channel", bytes=None, bound_bytes=round(bound))]
 
 
 def _by_channel(segments: Segments, pieces: list[list[Elements]]) -> float:

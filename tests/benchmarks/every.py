@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -113,8 +112,8 @@ def _run(job: Job, work: Path, command: Sequence[str], progress: Callable[[str],
 @contextlib.contextmanager
 def _process(line: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """The process, in a group of its own: neither it nor a process that it started outlives this block."""
-    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(line, **how, text=True, start_new_session=True)
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    process = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=pipe, text=True, start_new_session=True)
     try:
         yield process
     finally:

@@ -1,22 +1,24 @@
 """Pictures of results with matplotlib: one file a result and picture, so that a picture shows one run only.
 
-``restore``: reading against restoring by length (subsidy); ``depth``: time to the first token by how deep into its
-conversation a turn is (agent); ``windows``: by how deep in a store of documents a window lies (depth); ``files``: from
-files to a whole state by length, setting and cache (restore); ``bytes``: bytes a token (size); ``accuracy``: the router
-by library size (route); ``evaluated``: the same of a user's own questions (route evaluate). Knows figures, computes
-none.
+``restore``: a cold prefill against restoring by length (subsidy); ``depth``: time to the first token by how deep into
+its conversation a turn is (agent); ``windows``: by how deep in a store of documents a window lies (depth); ``files``:
+from files to a whole state by length, setting and cache (restore); ``bytes``: bytes a token (size); ``accuracy``: the
+router by library size (route); ``evaluated``: the same of a user's own questions (route evaluate).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentkv.bench import restore, size, subsidy
+from agentkv.bench.base import rows_of
 from agentkv.bench.results import Result
 from agentkv.errors import InvalidResult
 from agentkv.notices import warn
+from tests.benchmarks.agent.conversation import arms_of
 from tests.benchmarks.errors import PlotsUnavailable
 
 FORMATS = ("svg", "png")
@@ -58,14 +60,13 @@ def plot(results: Sequence[Result], folder: Path, kind: str = "svg") -> list[Pat
     return files
 
 
-def _restore(axes: Any, data: dict[str, Any]) -> None:
-    rows = data["lengths"]
-    lengths = [row["n"] for row in rows]
-    first = [row["first_token_ms"] for row in rows]
+def _restore(axes: Any, data: Mapping[str, Any]) -> None:
+    rows = rows_of(subsidy.Length, "lengths")(data)
+    lengths, first = [row.n for row in rows], [row.first_token_ms for row in rows]
     lines = {
-        "read": [row["cold_prefill_ms"] for row in rows],
-        "restored from a warm disk, every hash checked": [row["restore_disk"]["first_read_ms"] for row in rows],
-        "restored from RAM": [row["restore_ram_ms"]["median"] for row in rows],
+        "cold prefill": [row.cold_prefill_ms for row in rows],
+        "restored from a warm disk, every hash checked": [row.restore_disk.first_read_ms for row in rows],
+        "restored from RAM": [row.restore_ram_ms.median for row in rows],
     }
     for label, times in lines.items():
         axes.plot(lengths, [ms + token for ms, token in zip(times, first, strict=True)], marker="o", label=label)
@@ -73,17 +74,15 @@ def _restore(axes: Any, data: dict[str, Any]) -> None:
     _ticks(axes, lengths)
 
 
-def _depth(axes: Any, data: dict[str, Any]) -> None:
-    for arm in data["arms"].values():
-        if "skipped" in arm:
-            continue
-        rows = arm["rows"]
-        prompts, times = [row["prompt"] for row in rows], [row["first_ms"] for row in rows]
-        axes.plot(prompts, times, marker="o", ls="-" if arm["all_turns"] else ":", label=arm["label"])
+def _depth(axes: Any, data: Mapping[str, Any]) -> None:
+    for arm in arms_of(data):
+        prompts, times = [row.prompt for row in arm.rows], [row.first_ms for row in arm.rows]
+        if arm.skipped is None:
+            axes.plot(prompts, times, marker="o", ls="-" if arm.all_turns else ":", label=arm.label)
     axes.set(yscale="log", xlabel="tokens of the turn's prompt", ylabel="ms to the first token")
 
 
-def _windows(axes: Any, data: dict[str, Any]) -> None:
+def _windows(axes: Any, data: Mapping[str, Any]) -> None:
     for n in dict.fromkeys(point["windows"] for point in data["points"]):
         rows = sorted((point for point in data["points"] if point["windows"] == n), key=lambda point: point["depth"])
         places = [row["depth"] / max(1, n - 1) for row in rows]
@@ -93,38 +92,31 @@ def _windows(axes: Any, data: dict[str, Any]) -> None:
     axes.set(xlabel="depth of the window in its store", ylabel="ms to the first token", ylim=(0, None))
 
 
-def _files(axes: Any, data: dict[str, Any]) -> None:
-    rows = data["lengths"]
-    settings = [way["setting"] for way in rows[0]["settings"]]
-    for setting in settings:
+def _files(axes: Any, data: Mapping[str, Any]) -> None:
+    rows = rows_of(restore.Length, "lengths")(data)
+    for setting in [way.setting for way in rows[0].settings]:
         for mode, style in (("cold first", "-"), ("warm again", "--")):
-            points = [
-                (row["n"], way["modes"][mode]["ms"])
-                for row in rows
-                for way in row["settings"]
-                if way["setting"] == setting and mode in way["modes"]
-            ]
-            if not points:
-                continue
-            medians = [ms["median"] for _, ms in points]
-            below = [ms["median"] - ms["min"] for _, ms in points]
-            above = [ms["max"] - ms["median"] for _, ms in points]
-            lengths = [n for n, _ in points]
-            axes.errorbar(lengths, medians, (below, above), ls=style, marker="o", capsize=3, label=f"{setting}, {mode}")
+            ways = [(row.n, way) for row in rows for way in row.settings if way.setting == setting]
+            points = [(n, way.modes[mode].ms) for n, way in ways if mode in way.modes]
+            if points:
+                medians = [ms.median for _, ms in points]
+                spans = [ms.median - ms.min for _, ms in points], [ms.max - ms.median for _, ms in points]
+                lengths = [n for n, _ in points]
+                axes.errorbar(lengths, medians, spans, ls=style, marker="o", capsize=3, label=f"{setting}, {mode}")
     axes.set(xscale="log", yscale="log", xlabel="tokens of the state", ylabel="ms from files to a whole state")
-    _ticks(axes, [row["n"] for row in rows])
+    _ticks(axes, [row.n for row in rows])
 
 
-def _bytes(axes: Any, data: dict[str, Any]) -> None:
-    rows = data["codecs"]
-    for codec in [one["codec"] for one in rows[0]["codecs"]]:
-        found = [(row["n"], one["bytes"] / row["n"]) for row in rows for one in row["codecs"] if one["codec"] == codec]
+def _bytes(axes: Any, data: Mapping[str, Any]) -> None:
+    rows = rows_of(size.StateSizes, "codecs")(data)
+    for codec in [one.codec for one in rows[0].codecs]:
+        found = [(row.n, one.bytes / row.n) for row in rows for one in row.codecs if one.codec == codec]
         dotted = ":" if codec == "order-0 bound" else "-"
         axes.plot(*zip(*found, strict=True), ls=dotted, marker="o", label=codec)
     axes.set(xlabel="tokens of the state", ylabel="bytes a token", ylim=(0, None))
 
 
-def _accuracy(axes: Any, data: dict[str, Any]) -> None:
+def _accuracy(axes: Any, data: Mapping[str, Any]) -> None:
     rows = data["sizes"]
     for key, label in (("right", "right"), ("right_in_top_5", "among the five best")):
         shares = [row[key]["share"] for row in rows]
@@ -140,7 +132,7 @@ def _ticks(axes: Any, values: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-PICTURES: dict[str, tuple[str, Callable[[Any, dict[str, Any]], None]]] = {
+PICTURES: dict[str, tuple[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "subsidy": ("restore", _restore),
     "agent": ("depth", _depth),
     "depth": ("windows", _windows),

@@ -13,29 +13,34 @@ from typer.testing import CliRunner
 
 from agentkv import FakeEngine
 from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
-from tests.benchmarks import agent as bench
-from tests.benchmarks.agent import arms, conversation, script, secrets, threads
-from tests.benchmarks.agent.deep import SKILL, begun
-from tests.benchmarks.commands import agent as command
+from tests.benchmarks.agent import arms, conversation, script, secrets
+from tests.benchmarks.agent.agent import Agent
+from tests.benchmarks.agent.arms import Task, TurnRow
+from tests.benchmarks.agent.conversation import Against, Seen, Summary
+from tests.benchmarks.agent.deep import SKILL, opening
+from tests.benchmarks.agent.part import Settings
 from tests.benchmarks.commands import app
-from tests.benchmarks.scorers import agent as scored
 
-TEXTS = ["Refunds take 7 days.\n" * 30, "Parcels take 3 days.\n" * 30]
-PLAN = conversation.Plan(turns=4, manual=300, answer=3)
+TEXTS = ("Refunds take 7 days.\n" * 30, "Parcels take 3 days.\n" * 30)
+
+
+def conversed(turns: int, manual: int, answer: int, *chosen: str, work: Path | None = None) -> dict[str, Any]:
+    lengths = Settings(model=arms.FAKE, texts=TEXTS, turns=turns, manual=manual, answer=answer, arms=chosen, work=work)
+    return Agent(lengths).run()
 
 
 # --- the script ---------------------------------------------------------------------------------------
 
 
 def test_every_turn_calls_a_tool_and_begins_as_the_turn_before() -> None:
-    said = script.exchanges(20)
-    assert len({turn.user for turn in said}) == 20
-    assert {turn.tool for turn in said} == {tool["function"]["name"] for tool in script.TOOLS}
+    turns = script.exchanges(20)
+    assert len({turn.user for turn in turns}) == 20
+    assert {turn.tool for turn in turns} == {tool["function"]["name"] for tool in script.TOOLS}
     for number in range(1, 20):
-        before, now = script.messages("manual", said[:number]), script.messages("manual", said[: number + 1])
+        before, now = script.messages("manual", turns[:number]), script.messages("manual", turns[: number + 1])
         assert now[: len(before)] == before
         answer, _, call, result = now[len(before) :]
-        assert answer == AIMessage(said[number - 1].answer)
+        assert answer == AIMessage(turns[number - 1].answer)
         assert isinstance(result, ToolMessage)
         assert result.tool_call_id == call.tool_calls[0]["id"]
 
@@ -46,7 +51,7 @@ def test_a_call_has_the_arguments_of_its_schema() -> None:
         assert list(turn.arguments) == schemas[turn.tool]["required"]
 
 
-def test_an_earlier_conversation_is_a_greeting_behind_the_manual() -> None:
+def test_an_earlier_conversation_is_a_greeting_after_the_manual() -> None:
     system, greeting = script.messages("the manual", [])
     assert isinstance(system, SystemMessage)
     assert system.text.endswith("the manual")
@@ -64,8 +69,7 @@ def test_a_manual_is_whole_lines_up_to_its_length() -> None:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("agent")
-    return conversation.run(arms.FAKE, TEXTS, PLAN, folder / "states", work=folder / "work")
+    return conversed(4, 300, 3, work=tmp_path_factory.mktemp("work"))
 
 
 @pytest.fixture
@@ -74,7 +78,7 @@ def ours(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_killed_agent_goes_on_with_its_new_tokens(result: dict[str, Any], ours: dict[str, Any]) -> None:
-    conversation.check(result)
+    Agent.check(result)
     assert [row["turn"] for row in ours["rows"]] == [1, 2, 3, 4]
     assert len(ours["opened"]) == 2
     for before, row in zip(ours["rows"], ours["rows"][1:], strict=False):
@@ -86,7 +90,7 @@ def test_a_killed_agent_goes_on_with_its_new_tokens(result: dict[str, Any], ours
 def test_reading_everything_gives_the_same_logits_in_the_turns_that_were_measured(
     result: dict[str, Any], ours: dict[str, Any]
 ) -> None:
-    read = result["arms"][arms.REREAD]
+    read = result["arms"][arms.PREFILLED]
     assert [row["turn"] for row in read["rows"]] == [1, 3, 4]
     assert not read["all_turns"]
     assert "whole_ms" not in read
@@ -94,21 +98,21 @@ def test_reading_everything_gives_the_same_logits_in_the_turns_that_were_measure
         same = ours["rows"][row["turn"] - 1]
         assert row["evaluated"] == row["prompt"] == same["prompt"]
         assert row["logits_sha256"] == same["logits_sha256"]
-    assert result["against"][arms.REREAD]["answers_equal"] == {"k": 3, "n": 3}
+    assert result["against"][arms.PREFILLED]["answers_equal"] == {"k": 3, "n": 3}
 
 
-def test_deepagents_reads_the_manual_behind_the_first_message_and_only_once(result: dict[str, Any]) -> None:
+def test_deepagents_prefills_the_manual_after_the_first_message_and_only_once(result: dict[str, Any]) -> None:
     deep = result["arms"][arms.DEEP]
     manual = result["manual_tokens"]
     first, *later = deep["rows"]
-    assert first["evaluated"] > manual  # its prompt and tools are restored, the manual is read in the turn
+    assert first["evaluated"] > manual  # its prompt and tools are restored, the manual is prefilled in the turn
     assert deep["prepare"]["prompt"] < first["prompt"] - manual
     for before, row in zip(deep["rows"], later, strict=False):
         assert row["evaluated"] == row["prompt"] - before["prompt"]
 
 
 def test_what_deepagents_sends_is_its_own(tmp_path: Path) -> None:
-    sent = begun("RF-DUP is the code.\n", tmp_path)
+    sent = opening("RF-DUP is the code.\n", tmp_path)
     names = [tool["function"]["name"] for tool in sent.tools]
     assert {"read_file", "get_order"} <= set(names)
     assert f"/skills/{SKILL}/SKILL.md" in sent.system.text
@@ -132,88 +136,86 @@ def test_the_check_refuses_tokens_read_twice_other_logits_and_a_turn_not_kept(re
     for name, key, value, words in (
         (arms.AGENTKV, "evaluated", 5000, "are new"),
         (arms.AGENTKV, "not_kept", "no room", "no room"),
-        (arms.REREAD, "logits_sha256", "0" * 64, "logits"),
+        (arms.PREFILLED, "logits_sha256", "0" * 64, "logits"),
     ):
         wrong = copy.deepcopy(result)
         wrong["arms"][name]["rows"][1][key] = value
         with pytest.raises(GuaranteeViolated, match=words):
-            conversation.check(wrong)
+            Agent.check(wrong)
 
 
 def test_a_finished_arm_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = conversation.Plan(turns=2, manual=100, answer=2)
-
-    def run(plan: conversation.Plan) -> dict[str, Any]:
-        return conversation.run(arms.FAKE, TEXTS, plan, tmp_path / "a", (arms.AGENTKV,), tmp_path / "work")
-
-    first = run(plan)["arms"][arms.AGENTKV]
-    monkeypatch.setattr(conversation, "_arm", lambda *_: pytest.fail("it was run again"))
-    second = run(plan)["arms"][arms.AGENTKV]
+    first = conversed(2, 100, 2, arms.AGENTKV, work=tmp_path)["arms"][arms.AGENTKV]
+    monkeypatch.setattr(conversation, "_measured", lambda *_: pytest.fail("it was run again"))
+    second = conversed(2, 100, 2, arms.AGENTKV, work=tmp_path)["arms"][arms.AGENTKV]
     assert second["resumed"]
     assert second["rows"] == first["rows"]
     with pytest.raises(pytest.fail.Exception, match="run again"):
-        run(conversation.Plan(turns=2, manual=100, answer=3))
+        conversed(2, 100, 3, arms.AGENTKV, work=tmp_path)
 
 
 def test_a_process_that_fails_says_its_code_and_one_that_is_killed_was_killed(tmp_path: Path) -> None:
-    payload = {"model": arms.FAKE, "manual": "m", "turns": 2, "window": 512, "threads": 1, "folder": str(tmp_path)}
+    task = Task(arm="nobody", model=arms.FAKE, manual="m", turns=2, window=512, threads=1, folder=tmp_path)
     with pytest.raises(WorkerFailed) as failed:
-        conversation._Process({**payload, "arm": "nobody"})
+        conversation._Process(task)
     assert failed.value.code == UsageError.exit_code
-    process = conversation._Process({**payload, "arm": arms.AGENTKV})
-    assert process.ask(1, 2)["generated"] <= 2
+    process = conversation._Process(task.model_copy(update={"arm": arms.AGENTKV}))
+    assert process.ask(1, 2).generated <= 2
     process.kill()
     assert process._process.returncode != 0
 
 
-def test_a_rival_that_fails_is_skipped_and_our_own_arm_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rival_that_fails_is_skipped_and_our_own_arm_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arms, "why_skipped", lambda *_: None)
-    plan = conversation.Plan(turns=2, manual=100, answer=2)
-    found = conversation.run(arms.FAKE, TEXTS, plan, tmp_path, (arms.PLAIN,))
+    found = conversed(2, 100, 2, arms.PLAIN)
     assert "it failed" in found["arms"][arms.PLAIN]["skipped"]
     monkeypatch.setattr(conversation, "_measured", lambda *_: (_ for _ in ()).throw(WorkerFailed("x", 3)))
     with pytest.raises(WorkerFailed):
-        conversation.run(arms.FAKE, TEXTS, plan, tmp_path, (arms.AGENTKV,))
+        conversed(2, 100, 2, arms.AGENTKV)
 
 
-def test_an_arm_that_takes_more_than_the_trained_window_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_arm_that_takes_more_than_the_trained_window_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arms, "ROOM", {arms.PLAIN: 1 << 20})
     monkeypatch.setattr(arms, "why_skipped", lambda *_: None)
-    plan = conversation.Plan(turns=2, manual=100, answer=2)
-    found = conversation.run(arms.FAKE, TEXTS, plan, tmp_path, (arms.PLAIN,))
+    found = conversed(2, 100, 2, arms.PLAIN)
     assert "the model was trained on 65,536" in found["arms"][arms.PLAIN]["skipped"]
 
 
-def row(turn: int, first: float, generate: float, generated: int, keep: float = 0.0) -> dict[str, Any]:
-    times = {"first_ms": first, "generate_ms": generate, "keep_ms": keep, "total_ms": first + generate + keep}
-    return {"turn": turn, "evaluated": 10, "generated": generated, "answer": f"a  b{turn}", **times}
+def row(turn: int, first: float, keep: float = 0.0) -> TurnRow:
+    return TurnRow(
+        turn=turn,
+        prompt=20,
+        evaluated=10,
+        generated=5,
+        first_ms=first,
+        generate_ms=40.0,
+        keep_ms=keep,
+        total_ms=first + 40.0 + keep,
+        answer=f"a  b{turn}",
+    )
 
 
 def test_longer_answers_are_computed_from_the_milliseconds_a_token() -> None:
-    plan = conversation.Plan(turns=2)
-    slow = {"prepare": None, "rows": [row(1, 1000, 40, 5), row(2, 3000, 40, 5)], "all_turns": True}
-    fast = {
-        "prepare": {"total_ms": 900.0},
-        "rows": [row(1, 90, 40, 5, 10), row(2, 90, 40, 5, 10)],
-        "all_turns": True,
-    }
-    told = {name: {**arm, **scored.summary(arm, plan.before)} for name, arm in (("agentkv", fast), ("x", slow))}
-    assert told["x"]["token_ms"] == 10
-    assert told["x"]["whole_ms"] == {"measured": 4080, "1": 4000, "500": 4000 + 2 * 499 * 10}
-    assert told["agentkv"]["whole_with_prepare_ms"]["1"] == 1100
-    against = scored.compared(told, arms.AGENTKV)["against"]["x"]
-    assert against["first_after_restart"] == pytest.approx(3000 / 90)
-    assert against["whole_ms"]["1"] == 20
-    assert against["answers_equal"] == {"k": 2, "n": 2}
+    slow = Seen(rows=[row(1, 1000), row(2, 3000)], all_turns=True)
+    fast = Seen(prepare=row(0, 860), rows=[row(1, 90, 10), row(2, 90, 10)], all_turns=True)
+    summary = Summary.of(slow, 1)
+    assert summary.token_ms == 10
+    assert summary.whole_ms == {"measured": 4080, "1": 4000, "500": 4000 + 2 * 499 * 10}
+    with_prepare = Summary.of(fast, 1).whole_with_prepare_ms
+    assert with_prepare is not None
+    assert with_prepare["1"] == 1100
+    against = Against.of(slow, fast, 1)
+    assert against.first_after_restart == pytest.approx(3000 / 90)
+    assert against.whole_ms is not None
+    assert against.whole_ms["1"] == 20
+    assert against.answers_equal == {"k": 2, "n": 2}
 
 
 @pytest.mark.model
 @pytest.mark.skipif(importlib.util.find_spec("langchain_community") is None, reason="langchain-community")
-def test_the_rival_counts_what_llama_cpp_counts_and_its_disk_cache_outlives_it(tmp_path: Path) -> None:
-    plan = conversation.Plan(turns=2, manual=100, answer=4)
-    found = conversation.run("smollm2-135m", TEXTS, plan, tmp_path, (arms.PLAIN, arms.DISK))["arms"]
+def test_the_rival_counts_what_llama_cpp_counts_and_its_disk_cache_outlives_it() -> None:
+    settings = Settings(model="smollm2-135m", texts=TEXTS, turns=2, manual=100, answer=4, arms=(arms.PLAIN, arms.DISK))
+    found = Agent(settings).run()["arms"]
     for arm in found.values():
         assert all(row["evaluated"] == row["native"] for row in arm["rows"])
     plain, disk = (found[name]["rows"] for name in (arms.PLAIN, arms.DISK))
@@ -234,35 +236,41 @@ def test_no_secret_is_a_part_of_another() -> None:
     assert all(a not in b for a in found for b in found if a != b)
 
 
-def test_no_answer_holds_another_blocks_secret(tmp_path: Path) -> None:
-    plan = secrets.Plan(turns=40, answer=20)
-    found = secrets.on(FakeEngine(replies=quoting), arms.FAKE, plan, tmp_path)
-    secrets.check(found)
+def on(engine: FakeEngine, part: str, turns: int | None = None, answer: int | None = None) -> dict[str, Any]:
+    settings = Settings(part=part, model=arms.FAKE, engine=engine, small=True, turns=turns, answer=answer)
+    return Agent(settings).run()
+
+
+def test_no_answer_holds_another_blocks_secret() -> None:
+    found = on(FakeEngine(replies=quoting), "secrets", turns=40, answer=20)
+    Agent.check(found)
     assert found["own_secret"] == found["asked"] == 40
     assert found["distinct_answers"] > 12
 
 
 @pytest.mark.parametrize(("key", "value"), [("leaks", [3]), ("unequal", [4]), ("once_each", False)])
 def test_the_check_of_secrets_refuses(key: str, value: Any) -> None:
+    fine = {"settings": {"part": "secrets"}, "leaks": [], "unequal": [], "once_each": True, "asked": 2}
+    Agent.check(fine)
     with pytest.raises(GuaranteeViolated):
-        secrets.check({"leaks": [], "unequal": [], "once_each": True, "asked": 2, key: value})
+        Agent.check({**fine, key: value})
 
 
-def test_an_engine_that_mixes_blocks_up_is_found_out(tmp_path: Path) -> None:
+def test_an_engine_that_mixes_blocks_up_is_found_out() -> None:
     calls = iter(range(10**6))
 
     def mixing(prompt: str) -> str:
         return f"It is {secrets.secret(next(calls) % 12)}."
 
-    found = secrets.on(FakeEngine(replies=mixing), arms.FAKE, secrets.Plan(turns=20, answer=20), tmp_path)
+    found = on(FakeEngine(replies=mixing), "secrets", turns=20, answer=20)
     assert found["unequal"]
     with pytest.raises(GuaranteeViolated):
-        secrets.check(found)
+        Agent.check(found)
 
 
-def test_a_forked_and_rewound_thread_says_what_fresh_conversations_say(tmp_path: Path) -> None:
-    found = threads.on(FakeEngine(), arms.FAKE, threads.SMALL, tmp_path)
-    threads.check(found)
+def test_a_forked_and_rewound_thread_says_what_fresh_conversations_say() -> None:
+    found = on(FakeEngine(), "threads")
+    Agent.check(found)
     assert found["compared"] == {"k": 13, "n": 13}
     first = {
         branch: [r["logits_sha256"] for r in found["rows"] if r["branch"] == branch] for branch in ("fork", "main")
@@ -270,38 +278,40 @@ def test_a_forked_and_rewound_thread_says_what_fresh_conversations_say(tmp_path:
     assert first["fork"][0] not in first["main"], "the fork goes on with another question"
 
 
-def test_the_check_of_threads_refuses(tmp_path: Path) -> None:
-    engine = FakeEngine(diverge_after=3)
-    found = threads.on(engine, arms.FAKE, threads.Plan(turns=3, fork=1, rewind=2, after=1, every=1), tmp_path)
+def test_the_check_of_threads_refuses() -> None:
     with pytest.raises(GuaranteeViolated):
-        threads.check(found)
+        Agent.check(on(FakeEngine(diverge_after=3), "threads"))
     with pytest.raises(GuaranteeViolated, match="changed the thread"):
-        threads.check({"rows": [], "original_untouched": False})
+        Agent.check({"settings": {"part": "threads"}, "rows": [], "original_untouched": False})
 
 
 # --- the whole ----------------------------------------------------------------------------------------
 
 
-def test_the_command_shows_each_part(result: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    for part, words in (("secrets", "another block's secret: 0"), ("threads", "13 of 13 turns compared")):
+def test_the_command_shows_each_part(result: dict[str, Any]) -> None:
+    for part, words in (("secrets", "another block's secret: 0"), ("threads", "13 of 13 turns")):
         shown = CliRunner().invoke(app, ["agent", "--model", "fake", "--part", part, "--small"])
         assert shown.exit_code == 0
         assert words in shown.stdout
-    command._show_conversation(result)
-    out = capsys.readouterr().out
-    assert "killed after turn 2" in out
-    assert "3 of 3" in out
-    assert "only turns 1, 3, 4 were measured" in out
-    assert "ChatLlamaCpp, LlamaDiskCache: skipped" in out
+    notes = "\n".join(Agent.notes(result))
+    assert "killed after turn 2" in notes
+    assert "only turns 1, 3, 4 were measured" in notes
+    assert "ChatLlamaCpp, LlamaDiskCache: skipped" in notes
+    (table,) = Agent.tables
+    assert [cells[0] for cells in table.cells(result)] == [arms.LABELS[n] for n in (*arms.OWN[:2], arms.PREFILLED)]
+    assert table.cells(result)[-1][-1] == "3 of 3"
     assert CliRunner().invoke(app, ["agent", "--part", "nothing"]).exit_code == UsageError.exit_code
 
 
-def test_what_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageError, match="no part"):
-        bench.run("nothing")
-    with pytest.raises(UsageError, match="no arm"):
-        bench.run("conversation", arms.FAKE, chosen=["nobody"])
-    with pytest.raises(UsageError, match="no manual"):
-        bench.run("secrets", arms.FAKE, manual=100)
-    with pytest.raises(UsageError, match="two turns"):
-        bench.run("threads", arms.FAKE, turns=1)
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (Settings(part="nothing"), "not a part"),
+        (Settings(arms=("nobody",)), "not an arm"),
+        (Settings(part="secrets", manual=100), "no manual"),
+        (Settings(part="threads", turns=1), "two turns"),
+    ],
+)
+def test_unknown_parts_arms_and_lengths_are_refused(settings: Settings, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        Agent(settings).run()

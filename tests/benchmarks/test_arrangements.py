@@ -14,10 +14,15 @@ def test_variants_keep_the_elements() -> None:
     state = next(states(FakeEngine(window=4096), TEXTS, [300]))
     cut = blobs.cut(state.blob, state.layout, 300, blobs.cuts(0, 300))
     seen = arrangements.variants(state.layout.sections, cut)
-    rows = {row["variant"]: row for row in seen}
-    assert rows["token-major"]["bound_bytes"] == rows["channel-major"]["bound_bytes"]
-    assert rows["table a channel"]["bound_bytes"] < rows["token-major"]["bound_bytes"]
-    raw = {"state/300": {"n": 300, "raw_bytes": state.blob.nbytes, "variants": seen}}
+    rows = {row.variant: row for row in seen}
+    assert rows["token-major"].bound_bytes == rows["channel-major"].bound_bytes
+    table, plain = rows["table a channel"].bound_bytes, rows["token-major"].bound_bytes
+    assert table is not None
+    assert plain is not None
+    assert table < plain
+    raw = {"state/300": {"n": 300, "raw_bytes": state.blob.nbytes, "variants": [row.model_dump() for row in seen]}}
     shares = arrangements.Arrangements.figures(raw)["shares"]
     assert [one["variant"] for one in shares] == list(rows)
-    assert shares[0]["of_raw"] == rows["token-major"]["bytes"] / state.blob.nbytes
+    stored = rows["token-major"].bytes
+    assert stored is not None
+    assert shares[0]["of_raw"] == stored / state.blob.nbytes

@@ -47,15 +47,16 @@ def test_a_picture_a_result(kind: str, name: str, label: str, tmp_path: Path) ->
 
 
 def test_the_depth_of_a_conversation(tmp_path: Path) -> None:
-    rows = [{"prompt": 500 * turn, "first_ms": 40.0 * turn} for turn in (1, 2, 3)]
+    known = {"evaluated": 5, "generated": 1, "generate_ms": 0.0, "keep_ms": 0.0, "total_ms": 40.0, "answer": ""}
+    rows = [{"prompt": 500 * turn, "first_ms": 40.0 * turn, **known} for turn in (1, 2, 3)]
     arms = {
         "agentkv": {"label": "ours", "rows": rows, "all_turns": True},
         "reread": {"label": "theirs", "rows": rows[::2], "all_turns": False},
-        "absent": {"skipped": "not installed"},
+        "absent": {"label": "none", "skipped": "not installed"},
     }
     machine = {"processor": "CPU", "cores": 2}
     head = {"format": 1, "benchmark": "agent", "run": "12345678", "model": "m", "machine": machine}
-    (path,) = plots.plot([Result({**head, "arms": arms}, "a.json")], tmp_path, "png")
+    (path,) = plots.plot([Result({**head, "arms": arms, "against": {}}, "a.json")], tmp_path, "png")
     assert path == tmp_path / "depth-m-12345678.png"
     assert path.read_bytes().startswith(b"\x89PNG")
 

@@ -11,6 +11,7 @@ import pytest
 from agentkv.bench.results import Result, read_all
 from agentkv.errors import InvalidResult
 from tests.benchmarks import readme, tables
+from tests.benchmarks.agent.agent import Agent
 from tests.benchmarks.tables import base
 from tests.conftest import REPOSITORY
 
@@ -107,15 +108,19 @@ def test_the_folder_is_not_in_the_package() -> None:
 
 
 def test_a_conversation_has_a_row_an_arm() -> None:
-    told = {"evaluated": 60, "first_ms": 250.0}
-    ours = {"label": "ours", "usual": told, "restarted": told, "prepare": {"total_ms": 61_000.0}}
-    theirs = {"label": "theirs", "usual": told, "restarted": {**told, "evaluated": 3400}, "prepare": None}
-    arms = {"agentkv": {**ours, "whole_ms": {"measured": 4200.0}}, "reread": theirs, "ram": {"skipped": "x"}}
-    data = {"settings": {"part": "conversation"}, "arms": arms, "model": "m"}
-    data["against"] = {"reread": {"answers_equal": {"k": 3, "n": 4}}}
+    def row(turn: int, evaluated: int) -> dict[str, Any]:
+        times = {"first_ms": 250.0, "generate_ms": 5.0, "keep_ms": 45.0, "total_ms": 300.0}
+        return {"turn": turn, "prompt": 4000, "evaluated": evaluated, "generated": 2, "answer": "a", **times}
+
+    ours = {"label": "ours", "prepare": row(0, 3000), "rows": [row(n, 60) for n in (1, 2, 3)], "all_turns": True}
+    theirs = {"label": "theirs", "rows": [row(1, 60), row(2, 3400), row(3, 60)]}
+    plan = {"part": "conversation", "before": 1, "ours": "agentkv", "manual_tokens": 3000}
+    raw = {"plan": plan, "agentkv": ours, "reread": theirs, "ram": {"label": "ram", "skipped": "x"}}
+    data = {"model": "m", "settings": {"part": "conversation"}, **Agent.figures(raw)}
     table = next(table for table in tables.TABLES if table.name == "agent")
-    text = table.markdown([Result({"format": 1, "benchmark": "agent", "run": "1", **data}, "a.json")])
+    others = Result({"format": 1, "benchmark": "agent", "run": "2", "model": "m", "settings": {"part": "secrets"}}, "b")
+    text = table.markdown([others, Result({"format": 1, "benchmark": "agent", "run": "1", **data}, "a.json")])
     assert text.splitlines()[2:] == [
-        "| m | ours | 60 | 250 ms | 60 | 250 ms | 4.2 s | 61.0 s |  |  |",
-        "| m | theirs | 60 | 250 ms | 3,400 | 250 ms | not every turn |  |  | 3 of 4 |",
+        "| m | ours | 60 | 250 ms | 60 | 250 ms | 900 ms | 300 ms |  |  |",
+        "| m | theirs | 60 | 250 ms | 3,400 | 250 ms | not every turn |  |  | 3 of 3 |",
     ]

@@ -1,8 +1,8 @@
 """What deepagents sends to a chat model when it works by its own skills: its prompt, its tools, the manual as read.
 
-Nothing of it is written here. A deep agent is made with a model that records what it is asked: it is told of the skill,
-reads its file with ``read_file`` as its prompt wants, and the second request holds what every later turn of that
-conversation begins with. Knows deepagents and the script, no arm.
+Nothing of it is written here. A deep agent is made with a model that records what it is asked: its prompt names the
+skill, it reads its file with ``read_file``, and the second request holds what every later turn of that conversation
+begins with.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIMIT = 1000
 
 
 @dataclass(frozen=True)
-class Begun:
+class Opening:
     """``system``: deepagents' own. ``read``: the call of the manual, and its result. ``tools``: in OpenAI's form."""
 
     system: Any
@@ -36,7 +36,7 @@ class Begun:
         return [self.system, first, *self.read, *rest] if rest else [self.system, first]
 
 
-def begun(manual: str, folder: Path) -> Begun:
+def opening(manual: str, folder: Path) -> Opening:
     """``manual`` as a skill in ``folder``, read by a deep agent."""
     from deepagents import create_deep_agent
     from deepagents.backends import FilesystemBackend
@@ -54,7 +54,7 @@ def begun(manual: str, folder: Path) -> Begun:
     )
     agent.invoke({"messages": [{"role": "user", "content": "Hello."}]})
     system, _, call, result = model.requests[1]
-    return Begun(system, (call, result), tuple(model.tools), importlib.metadata.version("deepagents"))
+    return Opening(system, (call, result), tuple(model.tools), importlib.metadata.version("deepagents"))
 
 
 def _recorder(path: str) -> Any:
@@ -79,12 +79,8 @@ def _recorder(path: str) -> Any:
 
         def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
             self.requests.append(messages)
-            call = {
-                "name": "read_file",
-                "args": {"file_path": path, "limit": _LIMIT},
-                "id": "read",
-                "type": "tool_call",
-            }
+            given = {"file_path": path, "limit": _LIMIT}
+            call = {"name": "read_file", "args": given, "id": "read", "type": "tool_call"}
             answer = AIMessage("", tool_calls=[call]) if len(self.requests) == 1 else AIMessage("Done.")
             return ChatResult(generations=[ChatGeneration(message=answer)])
 

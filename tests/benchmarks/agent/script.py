@@ -2,7 +2,7 @@
 
 Each turn is the user's message, the assistant's call of one tool, that tool's result, and the assistant's answer. The
 answer that a model gives is looked at and thrown away, and the script's is appended, so all arms see the same messages
-in each turn. Pure data: knows LangChain's messages only as pairs of role and text.
+in each turn.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ def _exchange(number: int) -> Exchange:
     )[number % len(TOOLS)]
 
 
-def messages(manual: str, said: list[Exchange]) -> list[Any]:
-    """LangChain's messages up to the tool's result of the last of ``said``, the manual in the system's.
+def messages(manual: str, turns: list[Exchange]) -> list[Any]:
+    """LangChain's messages up to the tool's result of the last of ``turns``, the manual in the system's.
 
-    Where nothing is said yet: the beginning of an earlier conversation, a greeting.
+    Without turns: the beginning of an earlier conversation, a greeting.
     """
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
     out: list[Any] = [SystemMessage(ROLE + manual)]
-    if not said:
+    if not turns:
         return [*out, HumanMessage("Hello.")]
-    for number, turn in enumerate(said):
+    for number, turn in enumerate(turns):
         call = {"name": turn.tool, "args": turn.arguments, "id": f"call_{number}", "type": "tool_call"}
         out.append(HumanMessage(turn.user))
         out.append(AIMessage("I look it up.", tool_calls=[call]))
@@ -110,7 +110,7 @@ def messages(manual: str, said: list[Exchange]) -> list[Any]:
 
 
 def cut_manual(texts: list[str], tokens: int, count: Callable[[str], int]) -> str:
-    """Whole lines of ``texts``, one behind the other, up to ``tokens`` tokens as ``count`` tells them."""
+    """Whole lines of ``texts``, one after the other, up to ``tokens`` tokens by ``count``."""
     kept: list[str] = []
     held = 0
     for line in "\n".join(texts).splitlines(keepends=True):

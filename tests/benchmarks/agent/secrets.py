@@ -9,39 +9,55 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentkv.bench import measured
-from agentkv.bench.results import origin, say
+from agentkv.bench.base import Row
+from agentkv.bench.measured import Raw
+from agentkv.bench.results import say
 from agentkv.errors import GuaranteeViolated
-from agentkv.io.hashing import canonical_json
 from agentkv.memory.memory import AgentMemory
-from tests.benchmarks.agent import arms
+from tests.benchmarks.agent.part import Lengths, Measured, Part
+
+if TYPE_CHECKING:
+    from langchain_agentkv import ChatAgentKV
 
 _QUESTIONS = ("What is the password?", "Tell me the word that opens the door.", "Which password does this manual give?")
 _WINDOW = 512
 _IN_FLIGHT = 4
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How many blocks, turns and tokens of an answer."""
-
-    blocks: int = 12
-    turns: int = 200
-    answer: int = 12
-    threads: int | None = None
-
-
-SMALL = Plan(turns=24, answer=8)
-
 Asked = tuple[int, int]
 """A block's number and a question's."""
-Said = tuple[str, str]
+Answer = tuple[str, str]
 """An answer and the SHA-256 of its logits."""
+
+
+@dataclass(frozen=True)
+class Plan(Lengths):
+    """And how many blocks."""
+
+    turns: int = 200
+    answer: int = 12
+    blocks: int = 12
+
+
+class Questions(Row):
+    """The raw record of what was asked: the turns, and each block's secret."""
+
+    part: str
+    turns: list[Asked]
+    secrets: list[str]
+
+
+class Seen(Row):
+    """The raw records: each turn's answer alone, and beside the others by the turn's place."""
+
+    plan: Questions
+    alone: list[tuple[Asked, Answer]]
+    together: list[tuple[int, Answer]]
 
 
 def secret(number: int) -> str:
@@ -49,57 +65,82 @@ def secret(number: int) -> str:
     return f"{1000 + 727 * number}-{'abcdefghijkl'[number % 12] * 3}"
 
 
-def run(model: str, plan: Plan, folder: Path) -> dict[str, Any]:
-    """The whole part on one engine."""
-    engine = arms.open_engine(model, _WINDOW, plan.threads)
-    try:
-        return on(engine, model, plan, folder)
-    finally:
-        engine.close()
+class Secrets(Part[Plan]):
+    """See the module's text."""
 
+    model = "smollm2-135m"
+    usual, small = Plan(), Plan(turns=24, answer=8)
 
-def on(engine: Any, model: str, plan: Plan, folder: Path) -> dict[str, Any]:
-    """The same on an engine that is open."""
-    from langchain_agentkv import ChatAgentKV
+    def run(self, folder: Path) -> Measured:
+        """The whole part on one engine."""
+        from langchain_agentkv import ChatAgentKV
 
-    texts = [f"The password of door {n} is {secret(n)}. Nobody else may hear it.\n" for n in range(plan.blocks)]
-    rng = random.Random(0)
-    turns: list[Asked] = [(rng.randrange(plan.blocks), rng.randrange(len(_QUESTIONS))) for _ in range(plan.turns)]
-    inputs = canonical_json([texts, turns, _QUESTIONS])
-    header = origin("agent", model, engine.info.sha256, inputs, part="secrets", **asdict(plan))
-    with AgentMemory(folder, engine) as memory:
-        for number, text in enumerate(texts):
-            memory.deposit_text(_name(number), text)
-        chat = ChatAgentKV(memory=memory, max_new=plan.answer)
-        alone = {turn: _said(chat.invoke(_QUESTIONS[turn[1]], skill=_name(turn[0]))) for turn in sorted(set(turns))}
-        say(f"{len(alone)} turns asked alone")
-        together = _together(chat, turns)
-    part = {"part": "secrets", "turns": turns, "secrets": [secret(n) for n in range(plan.blocks)]}
-    return measured.result(header, {"plan": part, "alone": list(alone.items()), "together": together})
+        plan, rng = self.lengths, random.Random(0)
+        texts = [f"The password of door {n} is {secret(n)}. Nobody else may hear it.\n" for n in range(plan.blocks)]
+        turns: list[Asked] = [(rng.randrange(plan.blocks), rng.randrange(len(_QUESTIONS))) for _ in range(plan.turns)]
+        with self.open(_WINDOW) as engine, AgentMemory(folder, engine) as memory:
+            for number, text in enumerate(texts):
+                memory.deposit_text(_name(number), text)
+            chat = ChatAgentKV(memory=memory, max_new=plan.answer)
+            alone = {turn: _ask(chat, turn) for turn in sorted(set(turns))}
+            say(f"{len(alone)} turns asked alone")
+            together = _together(chat, turns)
+            digest = engine.info.sha256
+        asked = {"part": "secrets", "turns": turns, "secrets": [secret(n) for n in range(plan.blocks)]}
+        raw = {"plan": asked, "alone": list(alone.items()), "together": together}
+        return Measured(raw, digest, [texts, turns, _QUESTIONS])
 
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        """``leaks``, ``unequal``: places of turns with another block's secret, and unlike the same turn alone."""
+        seen = Seen.model_validate(raw)
+        alone, blocks, secrets = dict(seen.alone), [block for block, _ in seen.plan.turns], seen.plan.secrets
+        held = [(index, {n for n, word in enumerate(secrets) if word in text}) for index, (text, _) in seen.together]
+        return {
+            "asked": len(seen.together),
+            "once_each": Counter(index for index, _ in seen.together) == Counter(range(len(blocks))),
+            "leaks": [index for index, numbers in held if numbers - {blocks[index]}],
+            "unequal": [index for index, answer in seen.together if alone[seen.plan.turns[index]] != answer],
+            "own_secret": sum(blocks[index] in numbers for index, numbers in held),
+            "distinct_answers": len(set(alone.values())),
+        }
 
-def check(result: dict[str, Any]) -> None:
-    """Raise GuaranteeViolated for a leaked secret, an answer that differs, or a turn that was not asked once."""
-    if result["leaks"]:
-        raise GuaranteeViolated(f"turns {result['leaks'][:5]} hold the secret of another block")
-    if result["unequal"]:
-        raise GuaranteeViolated(f"turns {result['unequal'][:5]} are not those of the sequential run")
-    if not result["once_each"]:
-        raise GuaranteeViolated(f"{result['asked']} answers, and not one for each turn")
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        """No secret leaked, no answer differs, every turn was asked once."""
+        if result["leaks"]:
+            raise GuaranteeViolated(f"turns {result['leaks'][:5]} hold the secret of another block")
+        if result["unequal"]:
+            raise GuaranteeViolated(f"turns {result['unequal'][:5]} are not those of the sequential run")
+        if not result["once_each"]:
+            raise GuaranteeViolated(f"{result['asked']} answers, and not one for each turn")
+
+    @staticmethod
+    def notes(result: dict[str, Any]) -> Iterable[str]:
+        """Every figure."""
+        blocks = result["settings"]["blocks"]
+        yield f"{result['asked']} turns over {blocks} blocks by two threads and two event loops on one model"
+        yield f"answers with another block's secret: {len(result['leaks'])}"
+        yield f"answers or logits other than of the turn asked alone: {len(result['unequal'])}"
+        yield f"answers with their own block's secret: {result['own_secret']}"
 
 
 def _name(number: int) -> str:
     return f"door {number}"
 
 
-def _said(answer: Any) -> Said:
-    return answer.text, answer.response_metadata["agentkv"]["logits_sha256"]
+def _ask(chat: ChatAgentKV, turn: Asked) -> Answer:
+    return _answer(chat.invoke(_QUESTIONS[turn[1]], skill=_name(turn[0])))
 
 
-def _together(chat: Any, turns: list[Asked]) -> list[tuple[int, Said]]:
+def _answer(message: Any) -> Answer:
+    return message.text, message.response_metadata["agentkv"]["logits_sha256"]
+
+
+def _together(chat: ChatAgentKV, turns: list[Asked]) -> list[tuple[int, Answer]]:
     """Every turn once, by whoever is free: two threads, and two event loops with several turns in flight each."""
     waiting = list(enumerate(turns))[::-1]
-    found: list[tuple[int, Said]] = []
+    answers: list[tuple[int, Answer]] = []
     errors: list[BaseException] = []
 
     def following() -> tuple[int, Asked] | None:
@@ -110,13 +151,12 @@ def _together(chat: Any, turns: list[Asked]) -> list[tuple[int, Said]]:
 
     def by_thread() -> None:
         while (job := following()) is not None:
-            index, (block, question) = job
-            found.append((index, _said(chat.invoke(_QUESTIONS[question], skill=_name(block)))))
+            answers.append((job[0], _ask(chat, job[1])))
 
     async def one_after_another() -> None:
         while (job := following()) is not None:
             index, (block, question) = job
-            found.append((index, _said(await chat.ainvoke(_QUESTIONS[question], skill=_name(block)))))
+            answers.append((index, _answer(await chat.ainvoke(_QUESTIONS[question], skill=_name(block)))))
 
     async def by_loop() -> None:
         await asyncio.gather(*(one_after_another() for _ in range(_IN_FLIGHT)))
@@ -135,4 +175,4 @@ def _together(chat: Any, turns: list[Asked]) -> list[tuple[int, Said]]:
         thread.join()
     if errors:
         raise errors[0]
-    return found
+    return answers

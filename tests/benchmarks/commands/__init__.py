@@ -7,11 +7,9 @@ from agentkv.cli import bench as own
 from agentkv.cli.command import App
 from agentkv.cli.evidence import app as evidence
 from tests.benchmarks.commands import (
-    agent,
     all_,
     depth,
     needles,
-    peers,
     plot,
     questions,
     readme,
@@ -29,9 +27,7 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
 )
-app.command()(agent.agent)
 app.command()(questions.questions)
-app.command()(peers.peers)
 app.command()(widen.widen)
 app.command()(needles.needles)
 app.command()(depth.depth)

@@ -54,5 +54,5 @@ def _place(model: Path) -> tuple[int, int]:
     sizes = struct.unpack_from(f"<{dimensions}Q", head, at + 4)
     kind, offset = struct.unpack_from("<IQ", head, at + 4 + 8 * dimensions)
     if dimensions != 1 or kind != _F32:
-        raise ModelUnreadable(model, f"its tensor {TENSOR} is no vector of float32")
+        raise ModelUnreadable(model, f"its tensor {TENSOR} is not a vector of float32")
     return data_start + offset, int(sizes[0])

@@ -10,18 +10,18 @@ import time
 from typing import Any
 
 from agentkv.io.hashing import sha256
-from tests.benchmarks.peers.arm import Answer
+from tests.benchmarks.peers.arm import Answer, Note, Task
 from tests.benchmarks.peers.llama import LlamaArm
 
 
 class _Cached(LlamaArm, abc.ABC):
     """A request of one token is a look-up, a restore, the decode of what is new, the token, and a new save.
 
-    The save comes behind the token, so it does not count into the first token's time; it is told in ``note``.
+    The save comes after the token, so it does not count into the first token's time; it is in ``note``.
     """
 
-    def __init__(self, payload: dict[str, Any]) -> None:
-        super().__init__(payload)
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
         self._restore = self.llm.load_state
         self.llm.load_state = self._timed_restore
         self._ms: dict[str, float] = {}
@@ -64,13 +64,14 @@ class _Cached(LlamaArm, abc.ABC):
         self._ms.clear()
         first_ms, whole_ms = self._complete([*self.block, *self.turns[turn]], to_the_end=steps > 0)
         self._keep_ms = whole_ms - first_ms
-        return Answer(first_ms, self.evaluated - before, self.go_on(steps))
+        evaluated = self.evaluated - before
+        return Answer(first_ms=first_ms, evaluated=evaluated, evidence=self.go_on(steps))
 
     def _complete(self, prompt: list[int], *, to_the_end: bool = True) -> tuple[float, float]:
-        """Milliseconds until the first token, and until the request is done, or is given up behind that token."""
+        """Milliseconds until the first token, and until the request is done, or is given up after that token."""
         start = time.perf_counter()
         first_ms = None
-        with contextlib.redirect_stderr(io.StringIO()):  # the disk cache tells each of its steps
+        with contextlib.redirect_stderr(io.StringIO()):  # the disk cache prints each of its steps
             for _ in self.llm.create_completion(prompt, max_tokens=1, temperature=0.0, stream=True):
                 first_ms = first_ms or (time.perf_counter() - start) * 1e3
                 if not to_the_end:
@@ -78,8 +79,8 @@ class _Cached(LlamaArm, abc.ABC):
         whole_ms = (time.perf_counter() - start) * 1e3
         return first_ms or whole_ms, whole_ms
 
-    def note(self) -> dict[str, Any]:
-        return {"steps": dict(self._ms), "keep_ms": self._keep_ms}
+    def note(self) -> Note:
+        return Note(steps=dict(self._ms), keep_ms=self._keep_ms)
 
 
 class InRAM(_Cached):

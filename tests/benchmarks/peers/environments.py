@@ -1,7 +1,7 @@
 """An environment for the packages of one arm: made by the benchmark with venv and pip, versions pinned.
 
 What pip says it has installed, with the SHA-256 of every file it took, goes into the result. What cannot be had here is
-a reason, told in the result, and no error.
+a reason, in the result, not an error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Environment:
 
     def record(self) -> dict[str, Any]:
         """For the result; no path of this machine in it."""
-        told = {"packages": self.packages, "shared": self.shared}
-        return told if self.unavailable is None else {**told, "unavailable": self.unavailable}
+        record = {"packages": self.packages, "shared": self.shared}
+        return record if self.unavailable is None else {**record, "unavailable": self.unavailable}
 
 
 def environment(packages: Sequence[str], folder: Path) -> Environment:
@@ -61,9 +61,9 @@ def environment(packages: Sequence[str], folder: Path) -> Environment:
 def _make(home: Path, python: Path, packages: Sequence[str], report: Path) -> None:
     _run([sys.executable, "-m", "venv", "--clear", str(home)])
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--only-binary", ":all:"]
-    told = home / "pip.json"
-    _run([*pip, "--report", str(told), *packages])
-    installed = [_installed(one) for one in json.loads(told.read_bytes())["install"]]
+    pip_report = home / "pip.json"
+    _run([*pip, "--report", str(pip_report), *packages])
+    installed = [_installed(one) for one in json.loads(pip_report.read_bytes())["install"]]
     fsio.write_durably(report, [orjson.dumps(installed)])
 
 
@@ -85,6 +85,6 @@ def _own(name: str) -> dict[str, Any]:
 
 
 def _reason(packages: Sequence[str], error: Exception) -> str:
-    said = str(getattr(error, "stderr", None) or error).strip().splitlines()
-    errors = [line for line in said if line.startswith("ERROR")]
-    return f"pip cannot install {', '.join(packages)}: {(errors or said or ['no reason given'])[-1]}"
+    lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return f"pip cannot install {', '.join(packages)}: {(errors or lines or ['no reason given'])[-1]}"

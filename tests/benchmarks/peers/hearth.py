@@ -2,7 +2,7 @@
 
 It keys snapshots by messages, so here the block is a user's message, the reply one token, and the turn the next
 message: a few more tokens than the other arms' prompts, those of the chat template. It restores within a request; a
-snapshot that the server refuses it drops, and reads again. ``forget`` goes to the server itself, past the proxy.
+snapshot that the server refuses it drops, and prefills again. ``forget`` goes to the server itself, past the proxy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.peers.arm import Answer, ArmDied
+from tests.benchmarks.peers.arm import Answer, ArmDied, Note, Task
 from tests.benchmarks.peers.slots import Slots, evidence_of
 
 _CHAT = "/v1/chat/completions"
@@ -24,15 +24,15 @@ _START_S, _SAVE_S = 30.0, 60.0
 class Hearth(Slots):
     """The server of :class:`Slots`, and the proxy in a process of its own."""
 
-    def __init__(self, payload: dict[str, Any]) -> None:
-        super().__init__(payload)
-        self.block, self.turns = payload["block_text"], payload["turn_texts"]
-        self._reply: str | None = payload["note"].get("reply")
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.block, self.turns = task.block_text, task.turn_texts
+        self._reply: str | None = task.note.reply
         self._stats: dict[str, Any] = {}
         self._past_the_proxy = False
         port = _free_port()
         self._proxy = f"http://127.0.0.1:{port}"
-        command = [str(Path(payload["python"]).with_name("hearth")), "serve", "--upstream", self.url]
+        command = [str(Path(task.python).with_name("hearth")), "serve", "--upstream", self.url]
         where = ["--port", str(port), "--cache-dir", str(self.folder)]
         self.start([*command, *where], stderr=subprocess.DEVNULL)
         self._until(lambda: self.request("/hearth/stats", None, self._proxy), _START_S, "the proxy did not start")
@@ -58,12 +58,13 @@ class Hearth(Slots):
             self._proxy_stats()
         timings = answer["timings"]
         evidence = [evidence_of(step, "top_logprobs") for step in answer["choices"][0]["logprobs"]["content"]]
-        return Answer(wall_ms - float(timings["predicted_ms"]), int(timings["prompt_n"]), evidence)
+        first_ms, evaluated = wall_ms - float(timings["predicted_ms"]), int(timings["prompt_n"])
+        return Answer(first_ms=first_ms, evaluated=evaluated, evidence=evidence)
 
-    def note(self) -> dict[str, Any]:
+    def note(self) -> Note:
         restored = self._stats.get("last_restore_ms")
         steps = {} if restored is None else {"restore": float(restored)}
-        return {"reply": self._reply, "steps": steps, "keep_ms": float(self._stats.get("last_save_ms") or 0.0)}
+        return Note(reply=self._reply, steps=steps, keep_ms=float(self._stats.get("last_save_ms") or 0.0))
 
     def _open(self, url: str) -> None:
         answer = self._chat(url, [{"role": "user", "content": self.block}], 1)
@@ -72,8 +73,8 @@ class Hearth(Slots):
 
     def _messages(self, turn: int) -> list[dict[str, str]]:
         reply = self._reply or ""
-        said = (("user", self.block), ("assistant", reply), ("user", self.turns[turn]))
-        return [{"role": role, "content": text} for role, text in said]
+        texts = (("user", self.block), ("assistant", reply), ("user", self.turns[turn]))
+        return [{"role": role, "content": text} for role, text in texts]
 
     def _chat(self, url: str, messages: list[dict[str, str]], steps: int) -> dict[str, Any]:
         body = {"messages": messages, "max_tokens": steps, "logprobs": True, "top_logprobs": 5, **_SAMPLER}

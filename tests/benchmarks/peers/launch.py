@@ -1,4 +1,4 @@
-"""Starts a worker process, waits for it, and kills it with all that it has started. Knows no arm and no engine.
+"""Starts a worker process, waits for it, and kills it with all that it has started.
 
 Every worker leads a process group of its own, so that servers end with it and Ctrl-C reaches this process only, which
 then ends the group.
@@ -7,16 +7,16 @@ then ends the group.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from agentkv.bench.process import command
+from tests.benchmarks.peers.arm import Outcome, Report, Task
 
 TARGET = "tests.benchmarks.peers.worker:work"
 _LIMIT_S = 3600.0
@@ -25,11 +25,11 @@ _TAIL = 4
 _MARKS = ("ASSERT", "rror", "GGML", "terminate")
 
 
-def launch(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any]:
-    """Run one phase in a new process: ``result``, and ``code`` and ``stderr`` where it has none.
+def launch(task: Task) -> Outcome:
+    """Run one step in a new process.
 
-    ``kill_at``: SIGKILL for the whole group as soon as ``payload["folder"]`` holds that many bytes; ``killed_at`` says
-    how many there were then, None if it was done before.
+    Where it is to be killed: SIGKILL for the whole group as soon as the task's folder holds that many bytes;
+    ``killed_at`` says how many there were then, None if it was done before.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
@@ -39,25 +39,19 @@ def launch(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any
         try:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # it has ended, and its code says how
-                process.stdin.write(json.dumps(payload))
+                process.stdin.write(task.model_dump_json())
                 process.stdin.close()
             process.stdin = None
-            if kill_at is not None:
-                killed_at = _killed(process, Path(payload["folder"]), kill_at)
+            if task.step.kill_at is not None:
+                killed_at = _killed(process, task.folder, task.step.kill_at)
             out, _ = process.communicate(timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
             out = ""
         finally:
             _end(process)
-        outcome: dict[str, Any] = {} if kill_at is None else {"killed_at": killed_at}
         if process.returncode == 0 and out:
-            return {"result": json.loads(out), **outcome}
-        return {
-            "result": None,
-            "code": process.returncode,
-            "stderr": _told(log, payload),
-            **outcome,
-        }
+            return Outcome(result=Report.model_validate_json(out), killed_at=killed_at)
+        return Outcome(result=None, code=process.returncode, stderr=_reason(log, task), killed_at=killed_at)
 
 
 def _killed(process: subprocess.Popen[str], folder: Path, size: int) -> int | None:
@@ -81,17 +75,13 @@ def _end(process: subprocess.Popen[str]) -> None:
             pipe.close()
 
 
-def _tail(log: IO[str]) -> str:
-    """The lines of the log that look like a reason, or its last ones."""
+def _reason(log: IO[str], task: Task) -> str:
+    """The lines of the log that look like a reason, or its last ones, without places on this machine."""
     log.seek(0)
     lines = [line.strip() for line in log if line.strip()]
     marked = [line for line in lines if any(mark in line for mark in _MARKS)]
-    return "\n".join((marked or lines)[-_TAIL:])
-
-
-def _told(log: IO[str], payload: dict[str, Any]) -> str:
-    """The reason, without places on this machine."""
-    return _tail(log).replace(payload["folder"], "FOLDER").replace(payload["model"], "MODEL")
+    reason = "\n".join((marked or lines)[-_TAIL:])
+    return reason.replace(str(task.folder), "FOLDER").replace(task.model, "MODEL")
 
 
 def folder_bytes(folder: Path) -> int:

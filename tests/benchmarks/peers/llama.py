@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agentkv.io.hashing import sha256
-from tests.benchmarks.peers.arm import WARM_UP, Answer
+from tests.benchmarks.peers.arm import WARM_UP, Answer, Note, Task
 
 
 class LlamaArm:
@@ -20,23 +19,23 @@ class LlamaArm:
     Its ``eval`` is wrapped: it counts tokens, and keeps the SHA-256 of the logits that each call leaves.
     """
 
-    def __init__(self, payload: dict[str, Any]) -> None:
+    def __init__(self, task: Task) -> None:
         import llama_cpp
 
         self.pids = (os.getpid(),)
-        self.folder = Path(payload["folder"])
+        self.folder = task.folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.block: list[int] = payload["block"]
-        self.turns: list[list[int]] = payload["turns"]
+        self.block: list[int] = task.block
+        self.turns: list[list[int]] = task.turns
         self._native = llama_cpp
         self.llm: Any = llama_cpp.Llama(
-            model_path=payload["model"],
-            n_ctx=payload["window"],
+            model_path=task.model,
+            n_ctx=task.window,
             n_batch=512,
-            n_threads=payload["threads"],
-            n_threads_batch=payload["threads"],
-            rope_freq_base=payload["settings"]["rope_freq_base"],
-            flash_attn=payload["settings"]["flash_attention"],
+            n_threads=task.threads,
+            n_threads_batch=task.threads,
+            rope_freq_base=task.step.setup.rope_freq_base,
+            flash_attn=task.step.setup.flash_attention,
             seed=0,
             verbose=False,
         )
@@ -73,18 +72,18 @@ class LlamaArm:
         return (time.perf_counter() - start) * 1e3
 
     def ask(self, turn: int, steps: int) -> Answer:
-        return self._behind(self.turns[turn], steps)
+        return self._after(self.turns[turn], steps)
 
     def whole(self, turn: int, steps: int) -> Answer:
         self.llm.reset()
-        return self._behind([*self.block, *self.turns[turn]], steps)
+        return self._after([*self.block, *self.turns[turn]], steps)
 
-    def _behind(self, ids: list[int], steps: int) -> Answer:
+    def _after(self, ids: list[int], steps: int) -> Answer:
         before, start = self.evaluated, time.perf_counter()
         self.llm.eval(ids)
         self._native.llama_get_logits_ith(self.llm.ctx, -1)  # llama.cpp waits here until the decode is done
         first_ms, evaluated = (time.perf_counter() - start) * 1e3, self.evaluated - before
-        return Answer(first_ms, evaluated, self.go_on(steps))
+        return Answer(first_ms=first_ms, evaluated=evaluated, evidence=self.go_on(steps))
 
     def forget(self) -> None:
         self.llm.reset()
@@ -93,8 +92,8 @@ class LlamaArm:
     def digest(self) -> str | None:
         return None
 
-    def note(self) -> dict[str, Any]:
-        return {}
+    def note(self) -> Note:
+        return Note()
 
     def close(self) -> None:
         self.llm.close()

@@ -18,7 +18,7 @@ _WORDS = (
     *("Kilo", "Lima", "Mike", "November", "Oscar", "Papa", "Quebec", "Romeo", "Sierra", "Tango"),
 )
 _ROOM = 160
-"""Tokens of the window behind a block: turn, steps, the arms' own probes and a chat template."""
+"""Tokens of the window after a block: turn, steps, the arms' own probes and a chat template."""
 _FAKE_WINDOW = 1 << 16
 
 
@@ -44,8 +44,8 @@ class Material:
         """Of all that a record about blocks of ``n`` tokens depends on."""
         return sha256(canonical_json([self.model_sha256, self.threads, self.turn_texts, self.blocks[n]]))
 
-    def payload(self, n: int) -> dict[str, Any]:
-        """The part of a worker's payload that is the same for all arms."""
+    def task(self, n: int) -> dict[str, Any]:
+        """The part of a task that is the same for all arms."""
         room = n + len(max(self.turns, key=len)) + _ROOM
         return {
             "model": self.path,
@@ -72,10 +72,10 @@ def material(model: str, texts: list[str], lengths: Sequence[int], n_turns: int,
     while len(ids) < max(lengths):
         ids = [*ids, *ids]
     blocks = {n: ids[:n] for n in lengths if n not in left_out}
-    told = {n: _text(engine, block) for n, block in blocks.items()}
+    block_texts = {n: _text(engine, block) for n, block in blocks.items()}
     turns = [engine.tokenize(text, special=False) for text in turn_texts]
     engine.close()
-    return Material(path, digest, n_threads, blocks, told, turn_texts, turns, left_out)
+    return Material(path, digest, n_threads, blocks, block_texts, turn_texts, turns, left_out)
 
 
 def _opened(model: str, threads: int | None) -> tuple[str, str, Engine, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from agentkv.blocks.blocks import Blocks
 from agentkv.engine.base import Engine
@@ -14,20 +13,20 @@ from agentkv.errors import UnknownBlock
 from agentkv.io.hashing import sha256
 from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
-from tests.benchmarks.peers.arm import FAKE, WARM_UP, Answer
+from tests.benchmarks.peers.arm import ALTERED, FAKE, WARM_UP, Answer, Note, Task
 
 _CACHE_BYTES = 1 << 34
 
 
 class _Ours:
-    """Reading, asking and forgetting; how a block comes back is the subclass's."""
+    """Prefill, asking and forgetting; how a block comes back is the subclass's."""
 
-    def __init__(self, payload: dict[str, Any]) -> None:
+    def __init__(self, task: Task) -> None:
         self.pids = (os.getpid(),)
-        self.folder = Path(payload["folder"])
-        self.block: list[int] = payload["block"]
-        self._turns: list[list[int]] = payload["turns"]
-        self.engine = open_engine(payload)
+        self.folder = task.folder
+        self.block: list[int] = task.block
+        self._turns: list[list[int]] = task.turns
+        self.engine = open_engine(task)
         self._other = self.engine.tokenize(WARM_UP, special=False)
         self.blocks: Blocks | None = None
 
@@ -56,15 +55,15 @@ class _Ours:
         evidence = [sha256(logits.data)]
         if steps > 1:
             evidence += greedy_hashes(self.engine, int(logits.argmax()), steps - 1)
-        return Answer(first_ms, evaluated, evidence)
+        return Answer(first_ms=first_ms, evaluated=evaluated, evidence=evidence)
 
     def forget(self) -> None:
         self.engine.clear()
         self.engine.extend(self._other)
         self.engine.clear()
 
-    def note(self) -> dict[str, Any]:
-        return {}
+    def note(self) -> Note:
+        return Note()
 
     def close(self) -> None:
         if self.blocks is not None:
@@ -121,22 +120,22 @@ class FromDisk(_Ours):
         return None
 
 
-def open_engine(payload: dict[str, Any]) -> Engine:
-    """The engine with the payload's model, window and settings; for the model ``fake`` the fake engine."""
-    if payload["model"] == FAKE:
+def open_engine(task: Task) -> Engine:
+    """The engine with the task's model, window and settings; for the model ``fake`` the fake engine."""
+    if task.model == FAKE:
         from agentkv.engine.fake import FakeEngine
 
-        return FakeEngine(window=payload["window"], weights=str([payload["altered"], payload["settings"]]))
+        return FakeEngine(window=task.window, weights=str([task.step.variant == ALTERED, task.step.setup]))
     from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
     settings = EngineSettings(
-        window=payload["window"],
-        threads=payload["threads"],
-        rope_freq_base=payload["settings"]["rope_freq_base"],
-        flash_attention=payload["settings"]["flash_attention"],
+        window=task.window,
+        threads=task.threads,
+        rope_freq_base=task.step.setup.rope_freq_base,
+        flash_attention=task.step.setup.flash_attention,
     )
-    return LlamaEngine(Path(payload["model"]), settings)
+    return LlamaEngine(Path(task.model), settings)
 
 
 def _ms(start: float) -> float:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import pickle
 import time
 from pathlib import Path
-from typing import Any
 
+from tests.benchmarks.peers.arm import Task
 from tests.benchmarks.peers.llama import LlamaArm
 
 
 class SaveState(LlamaArm):
     """Pickle's newest protocol, no fsync: as fast as its user can have it."""
 
-    def __init__(self, payload: dict[str, Any]) -> None:
-        super().__init__(payload)
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
         self._file = self.folder / "state.pickle"
 
     def store(self) -> dict[str, float]:
@@ -44,7 +44,7 @@ class SaveState(LlamaArm):
 
 
 def state_span(file: Path) -> tuple[int, int]:
-    """Where llama.cpp's own bytes lie in a pickled ``LlamaState``, behind the logits of a whole batch."""
+    """Where llama.cpp's own bytes lie in a pickled ``LlamaState``, after the logits of a whole batch."""
     data = file.read_bytes()
     state: bytes = pickle.loads(data).llama_state  # noqa: S301 - our own file, see the module's text
     start = data.index(state)

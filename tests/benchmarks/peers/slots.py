@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentkv.io.hashing import canonical_json, sha256
-from tests.benchmarks.peers.arm import WARM_UP, Answer, ArmDied
+from tests.benchmarks.peers.arm import WARM_UP, Answer, ArmDied, Note, Task
 
 DRIVERS = Path(__file__).parent / "drivers"
 GREEDY: dict[str, Any] = {"temperature": 0, "top_k": 1, "seed": 42, "ignore_eos": True, "n_probs": 5}
@@ -31,16 +31,15 @@ class ServerRefusal(RuntimeError):
 class Slots:
     """A server of its own, one slot; the block is a list of token ids."""
 
-    def __init__(self, payload: dict[str, Any]) -> None:
-        self.folder = Path(payload["folder"])
+    def __init__(self, task: Task) -> None:
+        self.folder = task.folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.block: Any = payload["block"]
-        self.turns: list[Any] = payload["turns"]
-        self.payload = payload
+        self.block: Any = task.block
+        self.turns: list[Any] = task.turns
         self._processes: list[subprocess.Popen[str]] = []
-        keys = ("model", "window", "threads")
-        settings = {key: payload[key] for key in keys} | payload["settings"] | {"folder": str(self.folder)}
-        self.server = self.start([payload["python"], "-I", str(DRIVERS / "serve.py"), json.dumps(settings)])
+        settings = task.model_dump(include={"model", "window", "threads"}) | task.step.setup.model_dump()
+        settings["folder"] = str(self.folder)
+        self.server = self.start([task.python, "-I", str(DRIVERS / "serve.py"), json.dumps(settings)])
         assert self.server.stdout is not None
         self.url = self.server.stdout.readline().strip()
         if not self.url:
@@ -50,9 +49,10 @@ class Slots:
     def pids(self) -> tuple[int, ...]:
         return tuple(process.pid for process in self._processes)
 
-    def start(self, command: list[str], **how: Any) -> subprocess.Popen[str]:
+    def start(self, command: list[str], stderr: int | None = None) -> subprocess.Popen[str]:
         """A process that ends with this arm."""
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **how)
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True)
         self._processes.append(process)
         return process
 
@@ -106,7 +106,8 @@ class Slots:
         """An answer of ``/completion``."""
         timings = answer["timings"]
         evidence = [evidence_of(step, "top_logprobs") for step in answer["completion_probabilities"]]
-        return Answer(wall_ms - float(timings["predicted_ms"]), int(timings["prompt_n"]), evidence)
+        first_ms, evaluated = wall_ms - float(timings["predicted_ms"]), int(timings["prompt_n"])
+        return Answer(first_ms=first_ms, evaluated=evaluated, evidence=evidence)
 
     def forget(self) -> None:
         self.completion(WARM_UP, 1)
@@ -114,8 +115,8 @@ class Slots:
     def digest(self) -> str | None:
         return None
 
-    def note(self) -> dict[str, Any]:
-        return {}
+    def note(self) -> Note:
+        return Note()
 
     def close(self) -> None:
         for process in reversed(self._processes):
@@ -136,8 +137,8 @@ class Slots:
 
 def evidence_of(step: dict[str, Any], likeliest: str) -> str:
     """The digest of one generated token: its text, and the likeliest tokens with their printed log-probabilities."""
-    told = [[one.get("token"), repr(one.get("logprob"))] for one in step.get(likeliest, [])]
-    return sha256(canonical_json([step.get("token"), repr(step.get("logprob")), told]))
+    others = [[one.get("token"), repr(one.get("logprob"))] for one in step.get(likeliest, [])]
+    return sha256(canonical_json([step.get("token"), repr(step.get("logprob")), others]))
 
 
 def _message(text: str) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import numpy as np
 from agentkv.engine.base import State
 from agentkv.engine.fake import LAYOUT
 from tests.benchmarks.peers import worker
-from tests.benchmarks.peers.arm import ArmDied, Spec, open_arm
+from tests.benchmarks.peers.arm import Answer, ArmDied, Outcome, Report, Spec, Task, open_arm
 from tests.benchmarks.peers.ours import FromDisk
 
 HERE = "tests.benchmarks.peers.standins"
@@ -40,7 +38,7 @@ class Naive(FromDisk):
 
 
 class Forgetful(Naive):
-    """Deletes what it reads, and keeps it again behind each whole turn, under another name."""
+    """Deletes what it reads, and keeps it again after each whole turn, under another name."""
 
     def restore(self) -> dict[str, float]:
         file = next(iter(sorted(self.folder.glob("*.raw"))), None)
@@ -53,11 +51,11 @@ class Forgetful(Naive):
         (self.folder / "state.raw").unlink()
         return ms
 
-    def ask(self, turn: int, steps: int) -> Any:
+    def ask(self, turn: int, steps: int) -> Answer:
         held = self.engine.counters.restored
         answer = super().ask(turn, steps)
         if not held:
-            answer.evaluated += len(self.block)
+            answer = answer.model_copy(update={"evaluated": answer.evaluated + len(self.block)})
         if steps:
             self.engine.clear()
             self.engine.extend(self.block)
@@ -98,22 +96,22 @@ class Orphaned(Naive):
         raise ArmDied("the server ended with signal 6")
 
 
-def here(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any]:
+def here(task: Task) -> Outcome:
     """A phase in this process. A kill leaves every file cut in half, and no manifest."""
-    if payload["phase"] == "broken":
-        arm = open_arm(payload)
+    if task.step.phase == "broken":
+        arm = open_arm(task)
         arm.forget()
         with contextlib.suppress(Exception):
             arm.restore()
-            arm.ask(payload["turn"], 0)
+            arm.ask(task.step.turn, 0)
         arm.close()
-        return {"result": {"refused": None}}
-    result = json.loads(json.dumps(worker.work(payload)))
-    if kill_at is None:
-        return {"result": result}
-    for file in Path(payload["folder"]).rglob("*"):
+        return Outcome(result=Report(refused=None))
+    report = Report.model_validate(worker.work(task.model_dump()))
+    if task.step.kill_at is None:
+        return Outcome(result=report)
+    for file in task.folder.rglob("*"):
         if file.suffix in (".raw", ".seg"):
             os.truncate(file, file.stat().st_size // 2)
         elif file.suffix == ".json" and "manifests" in file.parts:
             file.unlink()
-    return {"result": None, "code": -9, "stderr": "", "killed_at": kill_at}
+    return Outcome(result=None, code=-9, killed_at=task.step.kill_at)

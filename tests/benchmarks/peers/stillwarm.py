@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.benchmarks.peers.arm import Answer, ArmDied
+from tests.benchmarks.peers.arm import Answer, ArmDied, Task
 from tests.benchmarks.peers.slots import DRIVERS, GREEDY, ServerRefusal, Slots
 
 
@@ -20,24 +20,24 @@ class Refused(ServerRefusal):
 class Stillwarm(Slots):
     """The server of :class:`Slots`, and the library in a process of its own."""
 
-    def __init__(self, payload: dict[str, Any]) -> None:
-        super().__init__(payload)
-        self.block, self.turns = payload["block_text"], payload["turn_texts"]
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.block, self.turns = task.block_text, task.turn_texts
         settings = {
             "url": self.url,
             "folder": str(self.folder),
-            "model_sha256": payload["model_sha256"],
-            "window": payload["window"],
-            "flash_attention": payload["settings"]["flash_attention"],
-            "verify": bool(payload["options"].get("verify")),
+            "model_sha256": task.model_sha256,
+            "window": task.window,
+            "flash_attention": task.step.setup.flash_attention,
+            "verify": bool(dict(task.spec.options).get("verify")),
         }
         driver = str(DRIVERS / "drive_stillwarm.py")
-        self._driver = self.start([payload["python"], "-I", driver, json.dumps(settings)])
+        self._driver = self.start([task.python, "-I", driver, json.dumps(settings)])
 
     def store(self) -> dict[str, float]:
         ms = self._do("store", text=self.block)["ms"]
         start = ms.pop("completion")
-        # One number for two requests: the reading and the probe. The reading was measured in the uninterrupted run.
+        # One number for two requests: prefill and probe. The prefill was measured in the uninterrupted run.
         return {"read and probe": start, **ms}
 
     def restore(self) -> dict[str, float]:
@@ -48,11 +48,11 @@ class Stillwarm(Slots):
         reply = self._do("ask", text=self.block + self.turns[turn], steps=max(steps, 1), sampler=GREEDY)
         return self.answer(reply["wall_ms"], reply["answer"])
 
-    def _do(self, what: str, **how: Any) -> dict[str, Any]:
+    def _do(self, what: str, **given: str | int | dict[str, Any]) -> dict[str, Any]:
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
         try:
-            self._driver.stdin.write(json.dumps({"do": what, **how}) + "\n")
+            self._driver.stdin.write(json.dumps({"do": what, **given}) + "\n")
             self._driver.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended, and its code says how

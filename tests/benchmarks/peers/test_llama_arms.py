@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import peers
 from tests.benchmarks.peers.arm import ARMS
+from tests.benchmarks.peers.peers import Peers, Settings
 from tests.benchmarks.peers.standins import here
 
 pytestmark = pytest.mark.model
 
-PLAN = peers.Plan(lengths=(256,), asks=1, steps=16, turns=4, few=True)
 NAMES = ("agentkv", "save-state", "ram-cache", "disk-cache")
 
 
@@ -21,11 +20,15 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     from tests.benchmarks.tiny import write_tiny
 
     model = write_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "llama")
-    return peers.run(str(model), ["Refunds take 7 days.\n"], PLAN, launch=here, specs=[ARMS[name] for name in NAMES])
+    specs, texts = tuple(ARMS[name] for name in NAMES), ("Refunds take 7 days.\n",)
+    given = Settings(
+        model=str(model), texts=texts, lengths=(256,), small=True, steps=16, turns=4, launch=here, specs=specs
+    )
+    return Peers(given).run()
 
 
 def test_undamaged_states_come_back_exactly(result: dict[str, Any]) -> None:
-    peers.check(result)
+    Peers.check(result)
     assert {row["arm"] for row in result["rows"]} == set(NAMES)
     for row in result["rows"]:
         assert (row["steps_equal"], row["steps"]) == (16, 16), row["label"]
@@ -55,7 +58,7 @@ def test_flipped_bytes_lie_in_the_state_and_pickle_serves_them(result: dict[str,
     for arm in ("save-state", "disk-cache"):
         for case in found[arm]["cases"]:
             start, stop = case["state"]
-            assert 512 * 4 * 2 < start <= case["offset"] < stop, "behind the logits of a whole batch"
+            assert 512 * 4 * 2 < start <= case["offset"] < stop, "after the logits of a whole batch"
         assert "something else" in found[arm]["outcome"]
         assert not found[arm]["passed"]
     assert found["agentkv"]["outcome"] == "refused"

@@ -18,46 +18,49 @@ import pytest
 from agentkv.errors import ModelUnreadable
 from tests.benchmarks.peers import altered, environments
 from tests.benchmarks.peers.altered import TENSOR, altered_copy
-from tests.benchmarks.peers.arm import ArmDied
+from tests.benchmarks.peers.arm import ARMS, ArmDied, Note, Report, Spec, Step, Task
 from tests.benchmarks.peers.drivers import drive_stillwarm
 from tests.benchmarks.peers.launch import folder_bytes, launch
 from tests.benchmarks.peers.material import material
 from tests.benchmarks.peers.slots import ServerRefusal, Slots, evidence_of
-from tests.benchmarks.peers.standins import HERE
+from tests.benchmarks.peers.standins import spec as standin
 
 ROOT = Path(__file__).parents[3]
 
 
-def payload(phase: str, folder: Path, target: str | None = None) -> dict[str, Any]:
+def task(step: Step, folder: Path, spec: Spec = ARMS["agentkv"]) -> Task:
     given = material("fake", ["Refunds take 7 days.\n" * 30], [128], 2, None)
-    more = {"altered": False, "settings": {"rope_freq_base": 0.0, "flash_attention": False}, "resident": False}
-    known = {"arm": "agentkv", "phase": phase, "folder": str(folder), "options": {}, "note": {}, "turn": 0, "steps": 4}
-    return {**given.payload(128), **known, **more, "python": sys.executable, "target": target}
+    return Task(spec=spec, step=step, python=sys.executable, folder=folder, steps=4, note=Note(), **given.task(128))
 
 
 # --- processes ----------------------------------------------------------------------------------------
 
 
 def test_a_save_is_killed_at_a_number_of_bytes(tmp_path: Path) -> None:
-    outcome = launch(payload("store", tmp_path), 1)
-    assert outcome["result"] is None
-    assert outcome["code"] == -9
-    assert outcome["killed_at"] >= 1
-    after = launch(payload("ask", tmp_path))["result"]
-    assert after["refused"] is None or after["refused"].split(":")[0] in ("UnknownBlock", "StoreUnusable")
-    assert after["evidence"] == launch(payload("uninterrupted", tmp_path))["result"]["evidence"]
+    outcome = launch(task(Step("store", kill_at=1), tmp_path))
+    assert outcome.result is None
+    assert outcome.code == -9
+    assert outcome.killed_at is not None
+    assert outcome.killed_at >= 1
+    after, undisturbed = (launch(task(Step(phase), tmp_path)).result for phase in ("ask", "uninterrupted"))
+    assert after is not None
+    assert undisturbed is not None
+    assert after.refused is None or after.refused.split(":")[0] in ("UnknownBlock", "StoreUnusable")
+    assert after.evidence == undisturbed.evidence != []
 
 
 def test_a_process_that_ends_itself_is_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    outcome = launch(payload("ask", tmp_path, f"{HERE}:Aborting"))
-    assert outcome["result"] is None
-    assert outcome["code"] == -6
+    outcome = launch(task(Step("ask"), tmp_path, standin("aborting", "Aborting")))
+    assert outcome.result is None
+    assert outcome.code == -6
 
 
 def test_a_turn_that_is_broken_off_closes_nothing(tmp_path: Path) -> None:
-    assert launch(payload("store", tmp_path))["result"]["ms"]["read"] > 0
-    assert launch(payload("broken", tmp_path))["result"] == {"refused": None}
+    stored = launch(task(Step("store"), tmp_path)).result
+    assert stored is not None
+    assert stored.ms["read"] > 0
+    assert launch(task(Step("broken"), tmp_path)).result == Report(refused=None)
     assert folder_bytes(tmp_path) > 0
 
 
@@ -180,7 +183,7 @@ def test_a_servers_answer_and_its_refusal(slots: Slots) -> None:
         slots.restore()
 
 
-def test_a_server_that_is_gone_is_no_refusal(slots: Slots) -> None:
+def test_a_server_that_is_gone_does_not_refuse(slots: Slots) -> None:
     slots.url = "http://127.0.0.1:1"
     with pytest.raises(ServerRefusal, match="no answer"):
         slots.restore()

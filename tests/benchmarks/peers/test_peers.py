@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,33 @@ from typer.testing import CliRunner
 
 from agentkv.bench import measured
 from agentkv.bench.results import Result
-from agentkv.errors import GuaranteeViolated, UsageError
-from tests.benchmarks import peers
+from agentkv.errors import GuaranteeViolated, InvalidResult, UsageError
 from tests.benchmarks.commands import app
-from tests.benchmarks.commands import peers as command
 from tests.benchmarks.peers import environments
-from tests.benchmarks.peers.arm import ARMS, SPECS
+from tests.benchmarks.peers.arm import ARMS, SPECS, Outcome, Spec, Task
+from tests.benchmarks.peers.peers import Peers, Settings
+from tests.benchmarks.peers.running import Launch
 from tests.benchmarks.peers.standins import here, spec
 from tests.benchmarks.tables import TABLES
 
-TEXTS = ["Refunds take 7 days.\n" * 30, "Parcels take 3 days.\n" * 30]
-PLAN = peers.Plan(lengths=(256,), asks=2, steps=8, turns=4)
+TEXTS = ("Refunds take 7 days.\n" * 30, "Parcels take 3 days.\n" * 30)
 OURS = tuple(one for one in SPECS if one.name.startswith("agentkv"))
 NAIVE = spec("naive", "Naive")
 
 
-def measure(*specs: Any, plan: peers.Plan = PLAN, **how: Any) -> dict[str, Any]:
-    return peers.run("fake", TEXTS, plan, **{"launch": here, "specs": specs, **how})
+def measure(*specs: Spec, arms: tuple[str, ...] = ()) -> dict[str, Any]:
+    given = Settings(
+        model="fake", texts=TEXTS, lengths=(256,), asks=2, steps=8, turns=4, launch=here, specs=specs, arms=arms
+    )
+    return Peers(given).run()
+
+
+def quick(*lengths: int, work: Path | None = None, launch: Launch = here) -> dict[str, Any]:
+    """Speed only, of the naive arm."""
+    given = Settings(
+        model="fake", texts=TEXTS, lengths=lengths, asks=1, steps=4, no_faults=True, work=work, launch=launch
+    )
+    return Peers(dataclasses.replace(given, specs=(NAIVE,))).run()
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +68,7 @@ def table(name: str, result: dict[str, Any]) -> list[str]:
 
 
 def test_agentkv_is_exact_and_passes_every_fault(result: dict[str, Any]) -> None:
-    peers.check(result)
+    Peers.check(result)
     own = [row for row in result["rows"] if row["arm"].startswith("agentkv")]
     assert {(row["arm"], row["home"]) for row in own} == {
         ("agentkv-ram", "RAM"),
@@ -74,7 +85,7 @@ def test_agentkv_is_exact_and_passes_every_fault(result: dict[str, Any]) -> None
     assert fields == {"IncompatibleFingerprint"}
 
 
-def test_its_aims_are_told_against_save_state_and_not_made_up(result: dict[str, Any]) -> None:
+def test_its_aims_are_of_save_state_and_not_made_up(result: dict[str, Any]) -> None:
     assert [aim["aim"] for aim in result["aims"]] == ["fault arms that agentkv passes"]
     assert result["aims"][0]["met"]
 
@@ -124,7 +135,7 @@ def test_an_arm_that_has_lost_its_server_has_no_figures() -> None:
     assert {row["reason"] for row in result["failed"]} == {"the server ended with signal 6"}
     assert fault(result, "orphaned", "one flipped byte")["outcome"] == "crash"
     assert not any(row["arm"] == "orphaned" for row in result["rows"])
-    peers.check(result)
+    Peers.check(result)
 
 
 def test_what_is_better_than_agentkv_is_listed(result: dict[str, Any]) -> None:
@@ -141,13 +152,20 @@ def test_check_refuses(result: dict[str, Any], path: tuple[Any, ...], value: obj
     forged = copy.deepcopy(result)
     forged[path[0]][path[1]][path[2]] = value
     with pytest.raises(GuaranteeViolated):
-        peers.check(forged)
+        Peers.check(forged)
 
 
 def test_check_refuses_where_agentkv_has_no_figures(result: dict[str, Any]) -> None:
-    gone = {"arm": "agentkv", "label": "agentkv, disk", "n": 256, "home": "warm", "reason": "refused: no"}
+    gone = {
+        "evidence": "bits",
+        "arm": "agentkv",
+        "label": "agentkv, disk",
+        "n": 256,
+        "home": "warm",
+        "reason": "refused: no",
+    }
     with pytest.raises(GuaranteeViolated, match="refused: no"):
-        peers.check({**result, "failed": [gone]})
+        Peers.check({**result, "failed": [gone]})
 
 
 # --- arms that cannot be had, runs that are broken off ------------------------------------------------
@@ -164,45 +182,44 @@ def test_an_arm_without_its_packages_says_why(monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
     left = 3
 
-    def breaking(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any]:
+    def breaking(task: Task) -> Outcome:
         nonlocal left
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
-        return here(payload, kill_at)
+        return here(task)
 
-    plan = peers.Plan(lengths=(64, 128), asks=1, steps=4, faults=False)
     with pytest.raises(KeyboardInterrupt):
-        measure(NAIVE, plan=plan, work=tmp_path, launch=breaking)
+        quick(64, 128, work=tmp_path, launch=breaking)
     assert [path for path in tmp_path.iterdir() if path.name.startswith("agentkv-peers")] == []
     done = []
 
-    def counting(payload: dict[str, Any], kill_at: int | None = None) -> dict[str, Any]:
-        done.append(payload["phase"])
-        return here(payload, kill_at)
+    def counting(task: Task) -> Outcome:
+        done.append(task.step.phase)
+        return here(task)
 
-    result = measure(NAIVE, plan=plan, work=tmp_path, launch=counting)
+    result = quick(64, 128, work=tmp_path, launch=counting)
     # The reference of the first length was kept; its store, which was not finished, is made again.
     assert done == ["store", "ask", "ask", "uninterrupted", "store", "ask", "ask"]
-    assert measure(NAIVE, plan=plan, work=tmp_path, launch=breaking)["rows"] == result["rows"]
+    assert quick(64, 128, work=tmp_path, launch=breaking)["rows"] == result["rows"]
 
 
 def test_lengths_and_arms_are_checked_first() -> None:
-    with pytest.raises(UsageError, match="is no arm"):
-        measure(*SPECS, chosen=("lmcache",))
+    with pytest.raises(UsageError, match="is not an arm"):
+        measure(*SPECS, arms=("lmcache",))
     with pytest.raises(UsageError, match="64 tokens"):
-        measure(NAIVE, plan=peers.Plan(lengths=(8,)))
+        quick(8)
 
 
 def test_a_length_over_the_models_window_is_left_out() -> None:
-    result = measure(NAIVE, plan=peers.Plan(lengths=(64, 70_000), asks=1, steps=4, faults=False))
+    result = quick(64, 70_000)
     assert list(result["left_out"]) == ["70000"]
     assert {row["n"] for row in result["rows"]} == {64}
 
 
 def test_every_arm_of_the_issue_is_there() -> None:
-    wanted = {"agentkv-ram", "agentkv", "save-state", "ram-cache", "disk-cache", "slots", "stillwarm", "hearth"}
-    assert wanted <= set(ARMS)
+    required = {"agentkv-ram", "agentkv", "save-state", "ram-cache", "disk-cache", "slots", "stillwarm", "hearth"}
+    assert required <= set(ARMS)
     for one in SPECS:
         assert all("==" in package for package in one.packages)
 
@@ -215,21 +232,16 @@ def test_the_command_runs_agentkv_in_processes_of_its_own(tmp_path: Path) -> Non
     arguments = ["peers", "--model", "fake", "--arm", "agentkv", "--small", "--lengths", "64", "--no-faults"]
     done = CliRunner().invoke(app, [*arguments, "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "48/48 bits" in done.stdout
+    assert "48/48" in done.stdout
     assert out.exists()
     assert CliRunner().invoke(app, ["peers", "--model", "fake", "--arm", "no"]).exit_code == UsageError.exit_code
 
 
-def test_the_help_names_every_arm() -> None:
-    assert tuple(ARMS) == command.ARMS
-
-
-def test_what_is_shown(result: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    command._show({**result, "failed": [{"label": "X", "n": 64, "reason": "gone"}]})
-    shown = capsys.readouterr().out
-    assert "FAIL: something else" in shown
-    assert "better than agentkv" in shown
-    assert "X, 64 tokens: no figures: gone" in shown
+def test_the_notes_say_what_failed_and_what_is_better(result: dict[str, Any]) -> None:
+    notes = "\n".join(Peers.notes(result))
+    assert "Naive: one flipped byte, at 25%: something else" in notes
+    assert "better than agentkv: Naive" in notes
+    assert "aim, 256 tokens: fault arms that agentkv passes at least 9, is 9.0: met" in notes
 
 
 # --- the README's tables ------------------------------------------------------------------------------
@@ -254,9 +266,16 @@ def test_the_table_has_a_row_an_arm_and_place_with_a_time_each_length(result: di
 
 
 def test_an_arm_without_figures_says_why(result: dict[str, Any]) -> None:
-    failed = {"label": "Broken", "home": "warm", "n": 256, "reason": "it died"}
+    failed = {"arm": "x", "label": "Broken", "home": "warm", "n": 256, "reason": "it died"}
     rows = table("peers", {**result, "failed": [failed]})
     assert "| fake | Broken | warm | 256 tokens: it died |" in rows[-1]
+
+
+def test_results_of_other_lengths_are_not_put_into_one_table(result: dict[str, Any]) -> None:
+    other = {**result, "rows": [{**row, "n": 512} for row in result["rows"]]}
+    found = next(one for one in TABLES if one.name == "peers")
+    with pytest.raises(InvalidResult, match="other lengths"):
+        found.markdown([Result(result, "a.json"), Result(other, "b.json")])
 
 
 def test_the_table_of_faults_counts_the_cases(result: dict[str, Any]) -> None:

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.scorers.peers import PASSES, figures, verdict
+from tests.benchmarks.peers.arm import Report
+from tests.benchmarks.peers.faults import PASSES, Case, verdict
+from tests.benchmarks.peers.peers import Peers
 
 RUN = {"evidence": ["a", "b", "c"], "evaluated": 10, "read_ms": 1000.0, "first_ms": 20.0, "memory": {"peak": 9}}
+REPORT = Report.model_validate(RUN)
+figures = Peers.figures
 
 
-def case(result: Any, **more: Any) -> dict[str, Any]:
+def case(result: Any, must_restore: bool = False, same: bool | None = None) -> Case:
     outcome = {"result": result, "code": -6, "stderr": "GGML_ASSERT(n > 0) failed"}
-    return {"outcome": outcome, "must_restore": False, "same": None, **more}
+    return Case.model_validate({"outcome": outcome, "must_restore": must_restore, "same": same})
 
 
 def done(evidence: str = "abc", evaluated: int = 10, refused: str | None = None, **more: Any) -> dict[str, Any]:
@@ -38,8 +42,8 @@ def done(evidence: str = "abc", evaluated: int = 10, refused: str | None = None,
         (case(done(), must_restore=True, same=False), "changed", "gone"),
     ],
 )
-def test_verdicts(tried: dict[str, Any], kind: str, part: str) -> None:
-    found, detail = verdict(tried, [RUN], 500)
+def test_verdicts(tried: Case, kind: str, part: str) -> None:
+    found, detail = verdict(tried, [REPORT], 500)
     assert found == kind
     assert part in detail
 
@@ -48,10 +52,10 @@ def test_what_passes() -> None:
     assert set(PASSES) == {"exact", "exact, read again", "refused"}
 
 
-def test_reading_again_in_one_pass_is_exact_too() -> None:
-    other = {**RUN, "evidence": ["x", "y", "z"]}
-    assert verdict(case(done("xyz", evaluated=510)), [RUN, other], 500)[0] == "exact, read again"
-    assert verdict(case(done("xyz")), [RUN], 500)[0] == "something else"
+def test_a_prefill_again_in_one_pass_is_exact_too() -> None:
+    other = REPORT.model_copy(update={"evidence": ["x", "y", "z"]})
+    assert verdict(case(done("xyz", evaluated=510)), [REPORT, other], 500)[0] == "exact, read again"
+    assert verdict(case(done("xyz")), [REPORT], 500)[0] == "something else"
 
 
 def test_without_a_run_to_compare_with_nothing_passes() -> None:
@@ -60,8 +64,8 @@ def test_without_a_run_to_compare_with_nothing_passes() -> None:
 
 
 def speed(restore: float, size: int, **answer: Any) -> dict[str, Any]:
-    told = {"ms": {"restore": restore}, "note": {}, "memory": {"peak": 50, "before": 20}, "first_ms": 30.0, **answer}
-    asked = {"home": "warm", "turn": 0, "bytes": size, "outcome": {"result": {**done(), **told}}}
+    report = {"ms": {"restore": restore}, "note": {}, "memory": {"peak": 50, "before": 20}, "first_ms": 30.0, **answer}
+    asked = {"home": "warm", "turn": 0, "bytes": size, "outcome": {"result": {**done(), **report}}}
     stored = {"result": {"ms": {"read": 900.0, "save": 7.0}}}
     return {"family": "f", "store": stored, "bytes": size, "asks": [asked], "note": {}}
 
@@ -82,7 +86,7 @@ def test_ratios_aims_and_what_is_better_than_agentkv() -> None:
     assert ours["total_ms"]["median"] == 40.0
     assert ours["speed_up"] == pytest.approx(1020 / 40)
     assert ours["save_ms"] == 7.0
-    # 10 ms more than the turn's own 20, at 2 ms a token of reading.
+    # 10 ms more than the turn's own 20, at 2 ms a token of prefill.
     assert ours["break_even"] == 10
     assert theirs["of_agentkv"]["restore_ms"] == 9.0
     assert [(aim["value"], aim["met"]) for aim in found["aims"]] == [(9.0, False), (6.0, True)]
@@ -98,7 +102,7 @@ def test_an_arm_that_restores_within_its_request_is_not_counted_twice() -> None:
     assert row["keep_ms"] == 5.0
 
 
-def test_reading_and_probe_in_one_number_are_told_apart_by_the_cold_reading() -> None:
+def test_prefill_and_probe_in_one_number_are_separated_by_the_cold_prefill() -> None:
     record = speed(10.0, 100)
     record["store"]["result"]["ms"] = {"read and probe": 1600.0, "slot_save": 4.0}
     assert figures(records(record, speed(90.0, 600)))["rows"][0]["save_ms"] == 604.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentkv.bench import base
-from agentkv.bench.base import duration, milliseconds
+from agentkv.bench.base import duration, gigabytes, megabytes, milliseconds
 from agentkv.bench.base import interval as share
 from agentkv.bench.results import Result
 from agentkv.errors import InvalidResult
@@ -46,13 +46,3 @@ class Table:
 def _place(result: Result) -> tuple[int, str, str]:
     known = MODELS.index(result.model) if result.model in MODELS else len(MODELS)
     return known, result.model, result.where
-
-
-def gigabytes(count: float) -> str:
-    """Bytes in GB."""
-    return f"{count / 1e9:.1f} GB"
-
-
-def megabytes(count: float) -> str:
-    """Bytes in MB."""
-    return f"{count / 1e6:.1f} MB"

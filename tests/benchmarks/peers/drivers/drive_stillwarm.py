@@ -37,10 +37,10 @@ class Driver:
             setattr(self._server, name, self._timed(name, getattr(self._server, name)))
 
     def _timed(self, name: str, call: Any) -> Any:
-        def timing(*args: Any, **how: Any) -> Any:
+        def timing(*args: Any, **given: Any) -> Any:
             start = time.perf_counter()
             try:
-                return call(*args, **how)
+                return call(*args, **given)
             finally:
                 self._ms[name] = self._ms.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
