@@ -3,7 +3,7 @@
 A block's segments stay the truth: compressed, shared between blocks, called by their SHA-256. An image is made from
 them in the background once they were read, hashed and put together, and only if the whole has the SHA-256 that the
 manifest gives. It is bound to the block's id and to that SHA-256. Reading checks an XXH3-128 of each chunk, which runs
-at the speed of memory: it finds what disks, crashes and mistakes do to a file. It is no defence against someone who
+at the speed of memory: it finds what disks, crashes and mistakes do to a file. It does not protect from someone who
 writes into the folder on purpose, who could as well replace the manifest; ``verify="always"`` reads no image.
 
 What is missing, cut short, changed or another block's is a miss, and is made again. The folder may be deleted at any
