@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from agentkv.bench.texts import manual_texts
 from agentkv.cli.bench import Out, Small, begin, ended
@@ -15,11 +13,7 @@ from agentkv.cli.output import finish
 if TYPE_CHECKING:
     from agentkv.evidence import Run
 
-__all__ = ["Lengths", "Out", "Small", "begin", "end", "manual_texts"]
-
-Lengths = Annotated[
-    str | None, typer.Option("--lengths", metavar="N,N,…", help="Block lengths in tokens, instead of the usual ones.")
-]
+__all__ = ["Out", "Small", "begin", "end", "manual_texts"]
 
 
 def end(
