@@ -356,7 +356,7 @@ class Routing:
         return None
 
     def take_over(self, known: Learned, is_same_model: bool) -> Learned:
-        """Route by what was learned for another engine: its weights if the model is the same, else its questions are learned from again.
+        """Route by what was learned for another engine: its weights if the model is the same, else from its questions.
 
         Of questions that no name fits only the count is known, so another model's are not learned from.
         """
