@@ -24,7 +24,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,11 +42,13 @@ DEFAULT_MODEL = "smollm2-135m"
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``, ``most``: of a
-    number; ``env``: an environment variable that stands in for it; ``argument``: given by its place, without a name."""
+    """How a field is given on the command line. ``shown``: its default as the help shows it; ``short``: another name, as
+    ``-k``; ``least``, ``most``: of a number; ``env``: an environment variable that stands in for it; ``argument``: given
+    by its place, without a name."""
 
     help: str
     name: str | None = None
+    short: str | None = None
     metavar: str | None = None
     shown: str | None = None
     least: float | None = None
@@ -103,6 +105,12 @@ class Row(BaseModel):
     """Base of raw records and rows of figures: read from JSON, written to it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def in_(cls, result: Mapping[str, Any]) -> Self:
+        """Of a whole result: what it has under the names of the fields."""
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        return cls.model_validate({name: result[name] for name in names})
 
 
 R = TypeVar("R", bound=Row)
@@ -199,7 +207,9 @@ def milliseconds(value: float) -> str:
 
 
 def interval(part: Mapping[str, Any]) -> str:
-    """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`."""
+    """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`; "" of none."""
+    if not part["n"]:
+        return ""
     low, high = part["wilson_95"]
     return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
 

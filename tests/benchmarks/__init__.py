@@ -29,10 +29,13 @@ DECLARED = (
     ("tests.benchmarks.documents.compose", "Compose"),
     ("tests.benchmarks.documents.reread", "Reread"),
     ("tests.benchmarks.documents.interrupt", "Interrupt"),
+    ("tests.benchmarks.documents.widen", "Widen"),
+    ("tests.benchmarks.documents.needles", "Needles"),
+    ("tests.benchmarks.documents.depth", "Depth"),
 )
 """Module and class of the benchmarks that are declared in one file, as those of the package are."""
 
-_OWN = ("agent", "peers", "widen", "needles", "depth", "questions")
+_OWN = ("agent", "peers", "questions")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
     *(module for module, _ in DECLARED),

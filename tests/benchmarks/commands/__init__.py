@@ -9,13 +9,10 @@ from agentkv.cli.evidence import app as evidence
 from tests.benchmarks.commands import (
     agent,
     all_,
-    depth,
-    needles,
     peers,
     plot,
     questions,
     readme,
-    widen,
 )
 from tests.benchmarks.declared import declared
 
@@ -32,9 +29,6 @@ app = App(
 app.command()(agent.agent)
 app.command()(questions.questions)
 app.command()(peers.peers)
-app.command()(widen.widen)
-app.command()(needles.needles)
-app.command()(depth.depth)
 app.command()(plot.plot)
 app.command()(readme.readme)
 app.command("all")(all_.all_)

@@ -17,6 +17,7 @@ from tests.benchmarks.documents import questions
 from tests.benchmarks.documents.compose import Compose
 from tests.benchmarks.documents.interrupt import Interrupt
 from tests.benchmarks.documents.reread import Reread
+from tests.cli.conftest import Run
 
 from .conftest import paragraphs
 from .test_questions import a_question
@@ -62,6 +63,23 @@ def test_interrupt(shown: io.StringIO) -> None:
     assert "store/0: b" in text
     with pytest.raises(Exception, match="0 of 1 stores are the undisturbed one"):
         Interrupt.check(found)
+
+
+def test_the_commands_over_one_store(bench: Run, folder: Path, tmp_path: Path) -> None:
+    options = ("--model", "fake", "--small", "--folder", folder, "--work", tmp_path / "work", "--window", "512")
+    assert bench("widen", "--model", "fake").exit_code == 2, "--work has to be given"
+    assert bench("widen", *options[:-4], "--work", tmp_path / "b", "--folder", tmp_path / "none").exit_code == 2
+    filled = bench("widen", *options)
+    assert filled.exit_code == 0, filled.output
+    assert [line.split()[:2] for line in filled.stdout.splitlines() if "paper" in line] == [["the", "paper"]]
+    assert "aim: tokens 2,854,766, is 4," in filled.stdout
+    asked = bench("needles", *options)
+    assert asked.exit_code == 0, asked.output
+    assert "8 needles over" in asked.stdout
+    measured = bench("depth", *options, "--points", "2", "--repeats", "1")
+    assert measured.exit_code == 0, measured.output
+    assert "largest / median of all" in measured.stdout
+    assert "peak memory: " in measured.stdout
 
 
 def test_questions(shown: io.StringIO, folder: Path, tmp_path: Path) -> None:
