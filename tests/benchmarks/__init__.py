@@ -32,10 +32,11 @@ DECLARED = (
     ("tests.benchmarks.documents.widen", "Widen"),
     ("tests.benchmarks.documents.needles", "Needles"),
     ("tests.benchmarks.documents.depth", "Depth"),
+    ("tests.benchmarks.documents.questions", "Questions"),
 )
 """Module and class of the benchmarks that are declared in one file, as those of the package are."""
 
-_OWN = ("agent", "peers", "questions")
+_OWN = ("agent", "peers")
 _MODULES = [
     *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
     *(module for module, _ in DECLARED),

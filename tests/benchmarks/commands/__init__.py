@@ -11,7 +11,6 @@ from tests.benchmarks.commands import (
     all_,
     peers,
     plot,
-    questions,
     readme,
 )
 from tests.benchmarks.declared import declared
@@ -27,7 +26,6 @@ app = App(
     help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
 )
 app.command()(agent.agent)
-app.command()(questions.questions)
 app.command()(peers.peers)
 app.command()(plot.plot)
 app.command()(readme.readme)

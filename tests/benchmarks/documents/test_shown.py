@@ -12,10 +12,9 @@ from rich.console import Console
 from agentkv import FakeEngine
 from agentkv.cli import output
 from agentkv.cli.bench import show_tables
-from tests.benchmarks.commands import questions as questions_command
-from tests.benchmarks.documents import questions
 from tests.benchmarks.documents.compose import Compose
 from tests.benchmarks.documents.interrupt import Interrupt
+from tests.benchmarks.documents.questions import Questions
 from tests.benchmarks.documents.reread import Reread
 from tests.cli.conftest import Run
 
@@ -84,9 +83,9 @@ def test_the_commands_over_one_store(bench: Run, folder: Path, tmp_path: Path) -
 
 def test_questions(shown: io.StringIO, folder: Path, tmp_path: Path) -> None:
     asked = a_question(folder, passages=((f"{folder.name}/a.html", "of step 2 is read before"),))
-    how: dict[str, Any] = {"questions": [asked], "source": folder, "window": 512, "overlap": 0}
-    questions_command._show(questions.run(FakeEngine(window=4096), work=tmp_path / "work", **how))
-    text = shown.getvalue()
-    assert "right window first" in text
-    assert "plain BM25 and prompt: answer right" in text
-    assert "a question takes" in text
+    how: dict[str, Any] = {"questions": (asked,), "source": folder, "window": 512, "work": tmp_path / "work"}
+    result = Questions(engine=FakeEngine(window=4096), **how).run()
+    show_tables(Questions.tables, result)
+    lines = shown.getvalue().splitlines()
+    assert sum(line.startswith("fake, plain search and prompt") for line in lines) == 3
+    assert any("though it is: 0/1" in line for line in Questions.notes(result))
