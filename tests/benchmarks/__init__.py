@@ -27,7 +27,7 @@ DECLARED = (
     ("tests.benchmarks.flywheel.aime", "Aime"),
     ("tests.benchmarks.flywheel.adaptation", "Variants"),
     ("tests.benchmarks.documents.compose", "Compose"),
-    ("tests.benchmarks.documents.reread", "Reread"),
+    ("tests.benchmarks.documents.chunk_sizes", "ChunkSizes"),
     ("tests.benchmarks.documents.interrupt", "Interrupt"),
     ("tests.benchmarks.documents.widen", "Widen"),
     ("tests.benchmarks.documents.needles", "Needles"),

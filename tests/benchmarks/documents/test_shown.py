@@ -12,10 +12,10 @@ from rich.console import Console
 from agentkv import FakeEngine
 from agentkv.cli import output
 from agentkv.cli.bench import show_tables
+from tests.benchmarks.documents.chunk_sizes import ChunkSizes
 from tests.benchmarks.documents.compose import Compose
 from tests.benchmarks.documents.interrupt import Interrupt
 from tests.benchmarks.documents.questions import Questions
-from tests.benchmarks.documents.reread import Reread
 from tests.cli.conftest import Run
 
 from .conftest import paragraphs
@@ -40,14 +40,14 @@ def test_compose(shown: io.StringIO) -> None:
     assert "0/2" in lines[chain + 1]
 
 
-def test_reread(shown: io.StringIO, tmp_path: Path) -> None:
-    asked = Reread(engine=FakeEngine(window=1024), texts=TEXTS, windows=(128, 256), per_size=1, folder=tmp_path)
+def test_chunk_sizes(shown: io.StringIO, tmp_path: Path) -> None:
+    asked = ChunkSizes(engine=FakeEngine(window=1024), texts=TEXTS, windows=(128, 256), per_size=1, folder=tmp_path)
     result = asked.run()
-    show_tables(Reread.tables, result)
+    show_tables(ChunkSizes.tables, result)
     rows = [line.split() for line in shown.getvalue().splitlines()[1:3]]
     assert [row[0] for row in rows] == [f"{size['tokens']:,.0f}" for size in result["sizes"]]
     assert [row[-1] for row in rows] == ["yes", "yes"]
-    assert "reread" in next(iter(Reread.notes(result)))
+    assert "reread" in next(iter(ChunkSizes.notes(result)))
 
 
 def test_interrupt(shown: io.StringIO) -> None:
