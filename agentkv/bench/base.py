@@ -42,9 +42,9 @@ DEFAULT_MODEL = "smollm2-135m"
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line. ``shown``: its default as the help shows it; ``short``: another name, as
-    ``-k``; ``least``, ``most``: of a number; ``env``: an environment variable that stands in for it; ``argument``: given
-    by its place, without a name."""
+    """How a field is given on the command line. ``shown``: its default as the help shows it; ``short``: another name,
+    as ``-k``; ``least``, ``most``: of a number; ``env``: an environment variable that stands in for it; ``argument``:
+    given by its place, without a name."""
 
     help: str
     name: str | None = None

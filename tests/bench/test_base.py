@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -100,7 +99,7 @@ def test_options_come_from_the_settings(app: App) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    place: str = option(dataclasses.MISSING, "Where.")
+    place: str = option(MISSING, "Where.")
     count: int = option(3, "How many.", short="-c")
     plain: bool = option(True, "Plainly.")
 
