@@ -24,7 +24,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,14 +42,16 @@ DEFAULT_MODEL = "smollm2-135m"
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line. ``shown``: its default as the help shows it; ``least``, ``most``: of a
-    number; ``env``: an environment variable that stands in for it; ``argument``: given by its place, without a name.
+    """How a field is given on the command line. ``shown``: its default as the help shows it; ``short``: another name,
+    as ``-k``; ``least``, ``most``: of a number; ``env``: an environment variable that stands in for it; ``argument``:
+    given by its place, without a name.
 
     Of a field that is an option which all commands share, ``help`` (unless empty) and ``shown`` count.
     """
 
     help: str
     name: str | None = None
+    short: str | None = None
     metavar: str | None = None
     shown: str | None = None
     least: float | None = None
@@ -65,6 +67,7 @@ def option(
     help: str,
     *,
     name: str | None = None,
+    short: str | None = None,
     metavar: str | None = None,
     shown: str | None = None,
     least: float | None = None,
@@ -77,9 +80,7 @@ def option(
 
     Without a ``default`` (``dataclasses.MISSING``) it has to be given.
     """
-    made = Option(
-        help, name=name, metavar=metavar, shown=shown, least=least, most=most, env=env, argument=argument, small=small
-    )
+    made = Option(help, name, short, metavar, shown, least, most, env, argument, small)
     return dataclasses.field(default=default, metadata={"option": made})
 
 
@@ -121,6 +122,12 @@ class Row(BaseModel):
     """Base of raw records and rows of figures: read from JSON, written to it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def in_(cls, result: Mapping[str, Any]) -> Self:
+        """Of a whole result: what it has under the names of the fields."""
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        return cls.model_validate({name: result[name] for name in names})
 
 
 R = TypeVar("R", bound=Row)
@@ -221,7 +228,9 @@ def milliseconds(value: float) -> str:
 
 
 def interval(part: Mapping[str, Any]) -> str:
-    """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`."""
+    """So many of so many, their share, its 95 % interval after Wilson; of :func:`agentkv.figures.share`; "" of none."""
+    if not part["n"]:
+        return ""
     low, high = part["wilson_95"]
     return f"{part['k']}/{part['n']} = {part['share']:.3f} ({low:.3f}–{high:.3f})"
 

@@ -15,6 +15,7 @@ import numpy as np
 from agentkv.bench.results import say
 from agentkv.engine import layout as blobs
 from agentkv.engine.base import Engine, State
+from agentkv.engine.opening import open_engine
 from agentkv.errors import UsageError
 from agentkv.records import Planes, Section, StateLayout
 from agentkv.store.catalog import BlockStore
@@ -41,14 +42,13 @@ def manual_texts() -> list[str]:
 
 @contextlib.contextmanager
 def opened(model: str | Engine, settings: dict[str, Any]) -> Iterator[Engine]:
-    """An engine for the time of a benchmark; one that was given stays open."""
+    """An engine for the time of a benchmark, ``fake`` too; one that was given stays open."""
     if not isinstance(model, str):
         yield model
         return
-    from agentkv.engine.llama.engine import LlamaEngine
     from agentkv.engine.settings import EngineSettings
 
-    with LlamaEngine.open(model, EngineSettings(**settings)) as engine:
+    with contextlib.closing(open_engine(model, EngineSettings(**settings))) as engine:
         yield engine
 
 

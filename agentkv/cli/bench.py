@@ -105,14 +105,15 @@ def _parameter(name: str, field: dataclasses.Field[Any]) -> inspect.Parameter:
     if field.type is bool:
         switch = f"{flag}/--no{flag[1:]}" if field.default else flag
         return _typed(name, Annotated[bool, typer.Option(switch, help=option.help)], field.default)
+    flags = (flag, *([option.short] if option.short else []))
     if field.default is dataclasses.MISSING:
-        return _typed(name, Annotated[field.type, typer.Option(flag, **how)], inspect.Parameter.empty)
+        return _typed(name, Annotated[field.type, typer.Option(*flags, **how)], inspect.Parameter.empty)
     if field.default:
         usual = field.default if isinstance(field.default, tuple) else (field.default,)
         how["show_default"] = option.shown or ",".join(map(str, usual))
     elif option.shown:
         how["show_default"] = option.shown
-    return _typed(name, Annotated[_given(field.type, field.default), typer.Option(flag, **how)], None)
+    return _typed(name, Annotated[_given(field.type, field.default), typer.Option(*flags, **how)], None)
 
 
 def _shared(name: str, field: dataclasses.Field[Any]) -> Any:

@@ -97,6 +97,40 @@ def test_options_come_from_the_settings(app: App) -> None:
     assert CliRunner().invoke(app, ["--times", "99"]).exit_code == 60
 
 
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    place: str = option(MISSING, "Where.")
+    count: int = option(3, "How many.", short="-c")
+    plain: bool = option(True, "Plainly.")
+
+
+class Echo(Benchmark[Given]):
+    """Says what it was given."""
+
+    name = "an echo"
+
+    def run(self) -> dict[str, Any]:
+        return self.result({"given": self.recorded()}, model="none", inputs=[], settings={})
+
+    @staticmethod
+    def figures(raw: Raw) -> dict[str, Any]:
+        return dict(raw["given"])
+
+    @staticmethod
+    def check(result: dict[str, Any]) -> None:
+        pass
+
+
+def test_an_option_without_default_has_to_be_given_and_a_switch_that_is_on_can_be_turned_off() -> None:
+    app = App(add_completion=False)
+    app.command("echo")(command(Echo))
+    assert CliRunner().invoke(app, []).exit_code == 2
+    found = ran(app, "--place", "here")
+    assert (found["place"], found["count"], found["plain"]) == ("here", 3, True)
+    found = ran(app, "--place", "there", "-c", "5", "--no-plain")
+    assert (found["place"], found["count"], found["plain"]) == ("there", 5, False)
+
+
 def test_a_ledger_records_the_options_but_no_place() -> None:
     recorded = Products(folder=Path("here"), sizes=(1,), hidden=8).recorded()
     assert recorded == {"sizes": [1], "words": [], "times": 2, "small": False}

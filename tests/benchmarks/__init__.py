@@ -9,8 +9,7 @@ architectures.py tiny/               models of random weights of every kind: whi
 migration.py                         a store moved to another fingerprint, killed on the way
 languages.py adding.py unrelated.py  search in 20 languages, documents of 1 to 64 MB, questions that no manual answers:
                                      each run by itself, ``python -m tests.benchmarks.languages``
-declared.py                          the benchmarks that are a class in one file, as those of the package
-commands/ scorers/ tables/           of the others: a command each, figures from raw records, tables of results
+declared.py commands/ tables.py      every benchmark's class; the commands; tables of results in Markdown files
 every.py recording.py energy.py      one after another; runs on record; joules
 """
 
@@ -27,16 +26,15 @@ DECLARED = (
     ("tests.benchmarks.flywheel.aime", "Aime"),
     ("tests.benchmarks.flywheel.adaptation", "Variants"),
     ("tests.benchmarks.documents.compose", "Compose"),
-    ("tests.benchmarks.documents.reread", "Reread"),
+    ("tests.benchmarks.documents.chunk_sizes", "ChunkSizes"),
     ("tests.benchmarks.documents.interrupt", "Interrupt"),
+    ("tests.benchmarks.documents.widen", "Widen"),
+    ("tests.benchmarks.documents.needles", "Needles"),
+    ("tests.benchmarks.documents.depth", "Depth"),
+    ("tests.benchmarks.documents.questions", "Questions"),
     ("tests.benchmarks.agent.agent", "Agent"),
     ("tests.benchmarks.peers.peers", "Peers"),
 )
 """Module and class of the benchmarks that are declared in one file, as those of the package are."""
 
-_OWN = ("widen", "needles", "depth", "questions")
-_MODULES = [
-    *(f"tests.benchmarks.scorers.{name}" for name in _OWN),
-    *(module for module, _ in DECLARED),
-]
-SCORERS.extend(module for module in _MODULES if module not in SCORERS)
+SCORERS.extend(module for module, _ in DECLARED if module not in SCORERS)

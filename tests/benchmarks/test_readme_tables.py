@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from agentkv.bench.base import milliseconds
 from agentkv.bench.results import Result, read_all
 from agentkv.errors import InvalidResult
 from tests.benchmarks import readme, tables
 from tests.benchmarks.agent.agent import Agent
-from tests.benchmarks.tables import base
 from tests.conftest import REPOSITORY
 
 TEXT = "\n".join((REPOSITORY / file).read_text(encoding="utf-8") for file in readme.FILES)
@@ -75,7 +75,7 @@ def test_rows_stand_in_the_order_of_the_models() -> None:
     text = next(table for table in tables.TABLES if table.name == "size").markdown(RESULTS[::-1])
     models = list(dict.fromkeys(re.findall(r"^\| (\S+) \| [\d,]+ \|", text, re.M)))
     measured = {result.data["model"] for result in RESULTS if result.data["benchmark"] == "size"}
-    assert models == [model for model in base.MODELS if model in measured]
+    assert models == [model for model in tables.MODELS if model in measured]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_rows_stand_in_the_order_of_the_models() -> None:
     [(0.016, "0.02"), (0.52, "0.5"), (4.94, "4.9"), (57.6, "58"), (824.4, "824"), (1474.0, "1,470"), (7012.3, "7,010")],
 )
 def test_milliseconds_have_three_digits_at_most(value: float, text: str) -> None:
-    assert base.milliseconds(value) == text
+    assert milliseconds(value) == text
 
 
 def evaluated(classifier: str, digest: str) -> Result:

@@ -8,12 +8,8 @@ from agentkv.cli.command import App
 from agentkv.cli.evidence import app as evidence
 from tests.benchmarks.commands import (
     all_,
-    depth,
-    needles,
     plot,
-    questions,
     readme,
-    widen,
 )
 from tests.benchmarks.declared import declared
 
@@ -27,10 +23,6 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Research benchmarks of agentkv, and all that makes tables and pictures of results.",
 )
-app.command()(questions.questions)
-app.command()(widen.widen)
-app.command()(needles.needles)
-app.command()(depth.depth)
 app.command()(plot.plot)
 app.command()(readme.readme)
 app.command("all")(all_.all_)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from agentkv.cli import options
+from agentkv.cli.bench import Small
 from agentkv.cli.output import duration, finish, say, table, tell
 from agentkv.errors import AgentKVError, GuaranteeViolated, UsageError, WorkerFailed
-from tests.benchmarks.commands import common
 from tests.benchmarks.commands.registry import BENCHMARKS, Given, jobs
 
 Work = Annotated[
@@ -26,7 +26,7 @@ Problems = Annotated[Path | None, typer.Option(metavar="FILE", help="Problems fo
 
 
 def all_(
-    small: common.Small = False,
+    small: Small = False,
     work: Work = None,
     only: Only = None,
     model: options.BenchModel = "smollm2-135m",

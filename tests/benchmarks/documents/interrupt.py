@@ -26,7 +26,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,6 @@ class Figures(Row):
     runs_a_store: dict[str, int | float]
     identical: dict[str, Any]
     other: dict[str, list[str]]
-
-    @classmethod
-    def in_(cls, result: Mapping[str, Any]) -> Figures:
-        """Of a whole result."""
-        return cls(**{name: result[name] for name in cls.model_fields})
 
     def landed(self) -> str:
         """Kills, and when."""

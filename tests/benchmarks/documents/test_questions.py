@@ -13,9 +13,7 @@ from agentkv import FakeEngine
 from agentkv.bench import measured
 from agentkv.documents.readers import readable
 from agentkv.errors import GuaranteeViolated, UsageError
-from tests.benchmarks.documents import questions
-from tests.benchmarks.documents.questions import Question, load, places
-from tests.benchmarks.scorers.questions import figures, is_found, is_quoted, is_right
+from tests.benchmarks.documents.questions import Question, Questions, Seen, is_right, load, places
 
 WORDS = re.compile(r"[a-z0-9]+")
 
@@ -46,8 +44,8 @@ def test_no_text_of_the_manuals_comes_along_but_short_anchors() -> None:
 def test_questions_are_in_other_words_than_the_passages() -> None:
     for question in load():
         for _, anchor in question.passages:
-            asked, said = (WORDS.findall(text.casefold()) for text in (question.text, anchor))
-            runs = {tuple(said[i : i + 4]) for i in range(len(said) - 3)}
+            asked, passage = (WORDS.findall(text.casefold()) for text in (question.text, anchor))
+            runs = {tuple(passage[i : i + 4]) for i in range(len(passage) - 3)}
             shared = [run for i in range(len(asked) - 3) if (run := tuple(asked[i : i + 4])) in runs]
             assert not shared, (question.key, shared)
 
@@ -99,10 +97,10 @@ def record(**change: Any) -> dict[str, Any]:
 
 
 def test_a_window_is_right_if_it_holds_a_passage_whole() -> None:
-    assert not is_found(record(), "found", 1)
-    assert is_found(record(), "found", 2)
-    assert not is_found(record(passages=[["d/a", 90, 101]]), "found", 5)
-    assert not is_found(record(passages=[]), "found", 5)
+    assert not Seen(**record()).is_found("found", 1)
+    assert Seen(**record()).is_found("found", 2)
+    assert not Seen(**record(passages=[["d/a", 90, 101]])).is_found("found", 5)
+    assert not Seen(**record(passages=[])).is_found("found", 5)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_a_window_is_right_if_it_holds_a_passage_whole() -> None:
 def test_a_quote_is_right_if_it_touches_a_passage(change: dict[str, Any], right: bool) -> None:
     made = record()
     made["asked"]["quote"] |= change
-    assert is_quoted(made) is right
+    assert Seen(**made).is_quoted() is right
 
 
 def test_figures_tell_the_halves_apart() -> None:
@@ -130,7 +128,7 @@ def test_figures_tell_the_halves_apart() -> None:
         "c": record(passages=[], answers=[], asked=nothing),
         "d": record(passages=[], answers=[], kept_out=True),
     }
-    found = figures(raw)
+    found = Questions.figures(raw)
     tuned, kept = found["halves"]["tuned"], found["halves"]["kept out"]
     assert (tuned["answer"]["k"], tuned["answer"]["n"]) == (1, 1)
     assert (kept["answer"]["k"], kept["answer"]["n"], kept["not_stated_wrongly"]["k"]) == (0, 1, 1)
@@ -166,15 +164,8 @@ def a_question(folder: Path, **change: Any) -> Question:
 
 
 def run(folder: Path, work: Path, *asked: Question, **how: Any) -> dict[str, Any]:
-    return questions.run(
-        how.pop("engine", FakeEngine(window=4096)),
-        work=work,
-        questions=asked,
-        source=folder,
-        window=512,
-        overlap=0,
-        **how,
-    )
+    engine = FakeEngine(window=4096)
+    return Questions(engine=engine, work=work, questions=asked, source=folder, window=512, **how).run()
 
 
 @pytest.fixture
@@ -197,7 +188,7 @@ def test_a_question_is_put_both_ways(folder: Path, tmp_path: Path, named: str) -
     assert second["asked"] == {"answer": None, "quote": None, "attempts": []}
     assert result["halves"]["kept out"]["not_stated_rightly"]["k"] == 1
     assert measured.rescore(result) == []
-    questions.check(result)
+    Questions.check(result)
 
 
 def test_a_run_goes_on_where_it_was(folder: Path, tmp_path: Path, named: str) -> None:
@@ -234,4 +225,4 @@ def test_a_quote_that_is_not_in_its_source_breaks_the_promise() -> None:
     made = record()
     made["asked"]["quote"]["verified"] = False
     with pytest.raises(GuaranteeViolated, match="1 quotes do not stand in their source: a"):
-        questions.check(figures({"a": made}))
+        Questions.check(Questions.figures({"a": made}))

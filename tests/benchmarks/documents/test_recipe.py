@@ -66,8 +66,8 @@ class TestPackages:
         laid = recipe.lay(work, [tiny])
         assert list(laid.documents) == ["tiny-doc/b.rst", "tiny-doc/c.rst", "tiny-doc/html/a.html"]
         assert (laid.folder / "tiny-doc/b.rst").read_bytes() == b"two\n"
-        told = {"name": "tiny-doc", "version": "1:2.0-1", "sha256": tiny.sha256, "pinned": True}
-        assert laid.packages == (told,)
+        described = {"name": "tiny-doc", "version": "1:2.0-1", "sha256": tiny.sha256, "pinned": True}
+        assert laid.packages == (described,)
         assert sorted(path.name for path in work.iterdir()) == ["documents", "documents.json", "packages"]
 
     def test_a_second_time_nothing_is_fetched_and_the_same_comes_out(self, tiny: recipe.Package, work: Path) -> None:
@@ -100,14 +100,14 @@ class TestPackages:
             recipe.lay(work, [other])
         assert not (work / "documents.json").exists()
         laid = recipe.lay(work, [other], any_version=True)
-        assert [told["pinned"] for told in laid.packages] == [False]
+        assert [package["pinned"] for package in laid.packages] == [False]
 
-    def test_a_package_without_the_folder_is_told(self, tiny: recipe.Package, work: Path) -> None:
+    def test_a_package_without_the_folder_is_reported(self, tiny: recipe.Package, work: Path) -> None:
         with pytest.raises(PackageUnavailable, match="no folder usr/share/other"):
             recipe.lay(work, [dataclasses.replace(tiny, root="usr/share/other")])
 
 
-def test_where_there_is_no_apt_it_is_told(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_apt_it_is_reported(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(work))
     with pytest.raises(PackageUnavailable, match=r"no `apt-get` here.*--folder") as raised:
         recipe.lay(work, recipe.SMALL)

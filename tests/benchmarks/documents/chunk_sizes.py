@@ -1,7 +1,7 @@
 """``reread``: a chunk of a document restored from disk, against a cold prefill of it, by size.
 
 For each size a corpus of its own, of the same text; its fullest chunks are deposited. Then, chunk by chunk, the time
-up to the logits after a question: *reread*, prefix, chunk and question prefilled; *warm*, the block restored from files
+up to the logits after a question: *cold prefill*, of prefix, chunk and question; *warm*, the block restored from files
 in the page cache, every hash checked as by a process that meets it for the first time, and the question prefilled;
 *cold*, likewise with the files out of the page cache (what that means: :mod:`agentkv.bench.pagecache`). All sizes run
 in one engine, whose context fits the largest: llama.cpp clears all of it in each restore, whatever the block's size.
@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from agentkv.bench.base import (
     Benchmark,
@@ -47,7 +49,7 @@ from agentkv.records import Manifest
 from agentkv.store.catalog import BlockStore
 
 QUESTION = "What is said here about the time that it takes?"
-PAPER_MS = {"reread": (96, 748), "restored": (58, 86)}
+PAPER_MS = {"prefilled": (96, 748), "restored": (58, 86)}
 """arXiv 2607.14431: the smallest and the largest of its eightfold range, on its accelerator."""
 
 _ROOM = 512
@@ -56,7 +58,7 @@ _CHARACTERS_A_TOKEN = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(ModelSettings):
-    """``per_size``: chunks of each size; ``rereads``, ``restores``: how often each is timed."""
+    """``per_size``: chunks of each size; ``prefills``, ``restores``: how often each is timed."""
 
     windows: tuple[int, ...] = option(
         (512, 1024, 2048, 4096), "Chunk sizes in tokens.", metavar="N,N,…", small=(256, 512)
@@ -65,7 +67,7 @@ class Settings(ModelSettings):
         None, "On the disk to be measured.", metavar="DIR", shown="the system's temporary folder"
     )
     per_size: int = 2
-    rereads: int = 2
+    prefills: int = 2
     restores: int = 5
     texts: tuple[str, ...] | None = None
     engine: Engine | None = None
@@ -86,13 +88,13 @@ class Seen(Row):
 
 
 class Size(Row):
-    """The figures of one chunk size. ``reread``: a cold prefill; ``ratio``: its time over a restore's."""
+    """The figures of one chunk size. ``ratio``: the time of a cold prefill over a restore's."""
 
     window: int
     tokens: float
     windows: int
     stored_bytes: int
-    reread: Timing
+    prefilled: Timing = Field(alias="reread")
     warm: Timing | None
     cold: Timing | None
     ratio: dict[str, float]
@@ -102,14 +104,14 @@ class Size(Row):
     @classmethod
     def of(cls, seen: Seen) -> Size:
         """From what was seen."""
-        reread = Timing.of(seen.reread_ms)
+        prefilled = Timing.of(seen.reread_ms)
         ways = {"warm": seen.warm_ms, "cold": seen.cold_ms}
         return cls(
             **seen.model_dump(include={"window", "tokens", "windows", "stored_bytes", "pages_left"}),
-            reread=reread,
+            reread=prefilled,
             warm=Timing.of(seen.warm_ms) if seen.warm_ms else None,
             cold=Timing.of(seen.cold_ms) if seen.cold_ms else None,
-            ratio={way: reread.median / Timing.of(times).median for way, times in ways.items() if times},
+            ratio={way: prefilled.median / Timing.of(times).median for way, times in ways.items() if times},
             logits_equal=all(len(set(digests.values())) == 1 for digests in seen.logits_sha256),
         )
 
@@ -119,7 +121,7 @@ class Size(Row):
         return "not measured" if timing is None else f"{duration(timing.median)} ({self.ratio[way]:.1f} ×)"
 
 
-class Reread(Benchmark[Settings]):
+class ChunkSizes(Benchmark[Settings]):
     """A chunk of a document restored from disk against a cold prefill of it, by size."""
 
     name = "reread"
@@ -128,7 +130,7 @@ class Reread(Benchmark[Settings]):
             rows_of(Size, "sizes"),
             (
                 Column("tokens", lambda row: f"{row.tokens:,.0f}"),
-                Column("prefilled", lambda row: duration(row.reread.median)),
+                Column("prefilled", lambda row: duration(row.prefilled.median)),
                 Column("restored, warm", lambda row: row.cell("warm")),
                 Column("restored, cold", lambda row: row.cell("cold")),
                 Column("logits equal", lambda row: "yes" if row.logits_equal else "NO"),
@@ -147,7 +149,7 @@ class Reread(Benchmark[Settings]):
         options = {"threads": asked.threads, "window": -(-(sizes[-1] + _ROOM) // 256) * 256}
         with (
             opened(asked.engine or asked.model, options) as engine,
-            tempfile.TemporaryDirectory(prefix="agentkv-reread-", dir=asked.folder) as home,
+            tempfile.TemporaryDirectory(prefix="agentkv-chunk-sizes-", dir=asked.folder) as home,
         ):
             raw = {str(size): _size(engine, texts, size, Path(home) / str(size), asked) for size in sizes}
             name, digest = engine.info.name, engine.info.sha256
@@ -158,9 +160,10 @@ class Reread(Benchmark[Settings]):
         """``sizes``: one row each; ``growth``: the largest size's time over the smallest's, of each way."""
         rows = [Size.of(seen) for seen in records(Seen, raw)]
         first, last = rows[0], rows[-1]
-        pairs = {way: (getattr(first, way), getattr(last, way)) for way in ("reread", "warm", "cold")}
+        fields = {"reread": "prefilled", "warm": "warm", "cold": "cold"}
+        pairs = {way: (getattr(first, field), getattr(last, field)) for way, field in fields.items()}
         return {
-            "sizes": [row.model_dump() for row in rows],
+            "sizes": [row.model_dump(by_alias=True) for row in rows],
             "range": last.tokens / first.tokens,
             "growth": {way: two.median / one.median for way, (one, two) in pairs.items() if one and two},
         }
@@ -177,7 +180,7 @@ class Reread(Benchmark[Settings]):
         """Growth, and the paper's."""
         growth = ", ".join(f"{way} {factor:.1f} ×" for way, factor in result["growth"].items())
         yield f"over a range of {result['range']:.1f} ×: {growth}"
-        (low, high), (one, two) = PAPER_MS["reread"], PAPER_MS["restored"]
+        (low, high), (one, two) = PAPER_MS["prefilled"], PAPER_MS["restored"]
         yield f"the paper, over 8 ×: prefilled {low} to {high} ms, restored {one} to {two} ms"
 
 
@@ -219,7 +222,7 @@ def _ways(
 ) -> None:
     engine = blocks.engine
 
-    def reread() -> Logits:
+    def prefilled() -> Logits:
         engine.clear()
         for part in prompt.blocks:
             engine.extend(part)
@@ -231,7 +234,7 @@ def _ways(
 
     cold, digests = record["pages_left"] == 0, dict[str, str]()
     for way, work, repeats, before in (
-        ("reread", reread, asked.rereads, None),
+        ("reread", prefilled, asked.prefills, None),
         ("warm", restored, asked.restores, None),
         *([("cold", restored, asked.restores, lambda: evict(files))] if cold else []),
     ):

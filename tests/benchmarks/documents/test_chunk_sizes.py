@@ -12,7 +12,7 @@ from agentkv.bench import measured
 from agentkv.documents.chunks import PREFIX
 from agentkv.engine.prompt import Message, PromptBuilder
 from agentkv.errors import GuaranteeViolated, UsageError
-from tests.benchmarks.documents.reread import Reread
+from tests.benchmarks.documents.chunk_sizes import ChunkSizes
 
 from .conftest import paragraphs
 
@@ -20,7 +20,7 @@ TEXTS = tuple("\n\n".join(paragraphs(start, 12)) for start in (0, 100))
 
 
 def test_each_size_is_prefilled_and_restored(tmp_path: Path) -> None:
-    result = Reread(
+    result = ChunkSizes(
         engine=FakeEngine(window=2048), texts=TEXTS, windows=(512, 128), per_size=2, restores=3, folder=tmp_path
     ).run()
     assert [row["window"] for row in result["sizes"]] == [128, 512]
@@ -34,12 +34,12 @@ def test_each_size_is_prefilled_and_restored(tmp_path: Path) -> None:
         assert row["stored_bytes"] > 0
     assert result["range"] > 1.5
     assert measured.rescore(result) == []
-    Reread.check(result)
+    ChunkSizes.check(result)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_logits_are_reported(tmp_path: Path) -> None:
-    result = Reread(
+    result = ChunkSizes(
         engine=FakeEngine(window=1024), texts=TEXTS, windows=(128,), per_size=1, restores=1, folder=tmp_path
     ).run()
     broken = copy.deepcopy(result)
@@ -47,10 +47,10 @@ def test_other_logits_are_reported(tmp_path: Path) -> None:
     assert any("logits_equal" in line for line in measured.rescore(broken))
     broken["sizes"][0]["logits_equal"] = False
     with pytest.raises(GuaranteeViolated, match="chunk of 128"):
-        Reread.check(broken)
+        ChunkSizes.check(broken)
 
 
 @pytest.mark.parametrize(("texts", "windows"), [((), (128,)), ((" ",), (128,)), (TEXTS, ())])
 def test_nothing_to_measure(texts: tuple[str, ...], windows: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="at least one chunk size and some text"):
-        Reread(engine=FakeEngine(), texts=texts, windows=windows).run()
+        ChunkSizes(engine=FakeEngine(), texts=texts, windows=windows).run()

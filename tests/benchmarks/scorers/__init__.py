@@ -1,1 +1,0 @@
-"""Figures of research benchmarks from their raw records: one pure function each."""
