@@ -40,6 +40,7 @@ from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.images import DEFAULT_BYTES
+from agentkv.store.indexed import Wanted, key_of
 from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
 from agentkv.store.recordfiles import StateCache
@@ -149,6 +150,7 @@ class BlockStore(Shared, Bounded, Marked):
         if not self.files.lock.owner.is_here:
             return
         self._uses.flush()
+        self.files.index.close()
         self.cache.clear()
 
     # --- blocks ---
@@ -314,7 +316,8 @@ class BlockStore(Shared, Bounded, Marked):
 
     def children(self, block_id: str) -> list[str]:
         """The blocks whose parent this is, by id. Raises CorruptBlock, StoreReadError."""
-        return [child for child, summary in self.files.summaries() if summary.parent_id == block_id]
+        require_digest(block_id)
+        return [child for child in self.files.children(block_id) if self._manifests.stored_bytes(child) is not None]
 
     def take_away(self, block_ids: Sequence[str]) -> None:
         """Remove blocks and every segment that no other needs. Waits for readers.
@@ -427,19 +430,29 @@ class BlockStore(Shared, Bounded, Marked):
         kind: str | None = None,
         fingerprint_id: str | None = None,
         *,
+        after: NamedBlock | None = None,
+        limit: int | None = None,
         on_error: Callable[[StoreError], None] | None = None,
     ) -> list[NamedBlock]:
         """All names of a kind and a fingerprint (None: of any), sorted by kind, name, fingerprint.
 
+        A page: at most ``limit`` of those after the name ``after``, the last of the page before.
+
         A corrupt file is left out, since one bad name need not hide the others: its error is passed to ``on_error``,
         else it is a warning. Raises StoreReadError if the folder of names cannot be looked at.
         """
-        found = [
-            named
-            for named in self._names.all(on_error or self.pass_over)
-            if kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id)
-        ]
-        return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
+        if limit is not None and limit < 0:
+            raise UsageError(f"a page of {limit} names: it takes 0 or more")
+        wanted = Wanted(kind, fingerprint_id, after=key_of(after) if after else None, limit=limit)
+        return self.files.all_names(wanted, on_error or self.pass_over).found
+
+    def described(self, on_error: Callable[[StoreError], None] | None = None) -> list[tuple[NamedBlock, str | None]]:
+        """The names that have a description, which questions are routed among, sorted as :meth:`names` sorts them.
+
+        Each with its text where the store has it at hand; None: :meth:`text` has to look. Raises StoreReadError.
+        """
+        names = self.files.all_names(Wanted(described=True), on_error or self.pass_over)
+        return [(named, names.texts.get(named.source_sha256 or "")) for named in names.found]
 
     def named_at(self, named: NamedBlock) -> float:
         """When a name was last written, in seconds since 1970."""
