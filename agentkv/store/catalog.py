@@ -351,6 +351,8 @@ class BlockStore(Shared, Bounded, Marked):
         hour. ``dry_run`` only counts. SQLite files in which deleted rows can still be read are cleaned.
         """
         collected = gc.collect(self.files, min_age_s, dry_run=dry_run)
+        if not dry_run and not self.files.index.is_current():
+            self.files.index.discard()  # nothing that was removed may be read in it
         for path, reason in [] if dry_run else sqlitefiles.scrub_all(self.root):
             warn(f"what was deleted from {path} may still be read there: {reason}. Run `agentkv gc` again later.")
         return collected

@@ -70,15 +70,16 @@ class Index:
         self.manifests, self.names, self.ancestors, self._texts = manifests, names, ancestors, texts
         self._lock, self._pid = threading.RLock(), os.getpid()
         self._open: dict[str, Any] = {}
-        self._paused, self._reason, self._warned = 0.0, "", False
+        self._paused, self._reason, self._warned, self._discarded = 0.0, "", False, False
         self._at_exit = weakref.finalize(self, _close, self._open, self._pid)
 
     # --- the connection ---
 
     def close(self) -> None:
         """Close the file; a later use opens it again."""
-        with self._lock:
-            _close(self._open, self._pid)
+        if os.getpid() == self._pid:
+            with self._lock:
+                _close(self._open, self._pid)
 
     def discard(self) -> None:
         """Delete the index: it is made again when it is next needed."""
@@ -90,7 +91,7 @@ class Index:
 
     def _connection(self, create: bool) -> sqlite3.Connection | None:
         """The open file; None where there is none, unless it may be made. Raises sqlite3.Error, OSError."""
-        if os.getpid() != self._pid or time.monotonic() < self._paused:
+        if time.monotonic() < self._paused:
             return None
         try:
             found = os.lstat(self.path)
@@ -144,6 +145,9 @@ class Index:
 
         Ends with everything undone, and the error going on, if the body raises anything else.
         """
+        if os.getpid() != self._pid:  # in a forked child, where the lock may be held for ever
+            yield None
+            return
         with self._lock:
             db = None
             try:
@@ -166,13 +170,14 @@ class Index:
 
     def _failed(self, error: Exception) -> None:
         """Throw away what is damaged; leave alone for a while what cannot be used."""
-        self._reason = str(error)
+        self._reason, self._discarded = str(error), False
         damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(
             error, sqlite3.OperationalError | sqlite3.ProgrammingError
         )
         if damaged or "malformed" in self._reason or "no such" in self._reason:
             self.discard()
-        else:
+            self._discarded = not self.path.exists()
+        if not self._discarded:
             self._paused = time.monotonic() + _PAUSE_S
 
     # --- following the files ---
@@ -185,9 +190,9 @@ class Index:
         """
         with self._used(create=False) as db:
             place = folder.path(digest).parent
-            before = _mtime(place) if db is not None else None
+            before = mtime_of(place) if db is not None else None
             yield
-            if db is None or before is None or self._known(db, place) != before:
+            if db is None or before is None or self.known_mtime(db, place) != before:
                 return  # what else changed there is found when the folder is looked through
             self._forget(db, folder, digest)
             if data is not None:
@@ -216,36 +221,43 @@ class Index:
         without an index could have changed unseen.
         """
         for _ in range(2):  # once more if the index was damaged: then it has been thrown away
-            with self._current(certain) as db:
-                return work(db) if db is not None else None
-        return None
-
-    @contextlib.contextmanager
-    def _current(self, certain: Collection[RecordFiles[Any]]) -> Iterator[sqlite3.Connection | None]:
-        with self._used(create=self.path.exists() or self._is_large()) as db:
-            started, is_current = time.monotonic(), False
-            if db is not None:
-                try:
-                    is_new = db.execute("SELECT count(*) FROM places").fetchone()[0] == 0
-                    self._mend(db, certain)
-                    is_current = True
-                    seconds = time.monotonic() - started
-                    if seconds > _LONG_S:
-                        what = "made" if is_new else "brought up to date"
-                        warn(f"the index of the store {self._root} was {what} from its files, in {seconds:.1f} s")
-                except (OSError, StoreError):  # whoever reads the files says what is wrong with them
-                    _roll_back(db)
-                    db.execute("BEGIN IMMEDIATE")
-            yield db if is_current else None
-        if db is None and not self._warned and self._is_large():
+            self._discarded = False
+            outcome = self._asked(work, certain)
+            if outcome is not None:
+                return outcome[0]
+            if not self._discarded:
+                break
+        if not self._warned and os.getpid() == self._pid and self._is_large():
             self._warned = True
             warn(f"the index of the store {self._root} cannot be used ({self._reason or 'busy'}): every file is read")
+        return None
+
+    def is_current(self) -> bool:
+        """Bring the index up to date; whether it is, or there is none."""
+        return not self.path.exists() or self.ask(lambda _: True) is not None
+
+    def _asked(self, work: Callable[[sqlite3.Connection], T], certain: Collection[RecordFiles[Any]]) -> tuple[T] | None:
+        try:
+            with self._used(create=self.path.exists() or self._is_large()) as db:
+                if db is None:
+                    return None
+                started = time.monotonic()
+                is_new = db.execute("SELECT count(*) FROM places").fetchone()[0] == 0
+                self._mend(db, certain)
+                seconds = time.monotonic() - started
+                if seconds > _LONG_S:
+                    what = "made" if is_new else "brought up to date"
+                    warn(f"the index of the store {self._root} was {what} from its files, in {seconds:.1f} s")
+                return (work(db),)
+        except (OSError, StoreError):  # whoever reads the files says what is wrong with them
+            pass
+        return None
 
     def _is_large(self) -> bool:
         n = 0
         with contextlib.suppress(OSError):
             for folder in (self.names, self.manifests):
-                for place in [folder.root, *(_shards(folder.root) if folder.sharded else ())]:
+                for place in self.places(folder):
                     with os.scandir(place) as entries:
                         for _ in entries:
                             n += 1
@@ -258,26 +270,31 @@ class Index:
         known = {
             place: (mtime, is_certain) for place, mtime, is_certain in db.execute("SELECT * FROM places").fetchall()
         }
+        looked = False
         for folder in (self.manifests, self.ancestors, self.names):
             fsio.refuse_links(self._root, folder.root / "x")
-            places = [folder.root, *(_shards(folder.root) if folder.sharded else ())]
-            for place in places:
+            for place in self.places(folder):
                 mtime, is_certain = known.pop(self._key(place), (None, True))
-                if _mtime(place) != mtime or (folder in certain and not is_certain):
+                if mtime_of(place) != mtime or (folder in certain and not is_certain):
                     self._look_through(db, folder, place)
+                    looked = True
         for key in known:  # a sub-folder that is gone, with all that was in it
             place = self._root / key
             folder = next(f for f in (self.manifests, self.ancestors, self.names) if f.root in (place, place.parent))
-            for digest in self._rows(db, folder, place):
+            for digest in self.rows(db, folder, place):
                 self._forget(db, folder, digest)
             db.execute("DELETE FROM places WHERE place = ?", (key,))
+        if looked or known:
+            free = [row[0] for row in db.execute("SELECT digest FROM segments WHERE users = 0")]
+            gone = [(digest,) for digest in free if not self._segments.has(digest.hex())]
+            db.executemany("DELETE FROM segments WHERE digest = ?", gone)
 
     def _look_through(self, db: sqlite3.Connection, folder: RecordFiles[Any], place: Path) -> None:
         """Read what is new or replaced in a folder, forget what is gone."""
         fsio.refuse_links(self._root, place / "x")
-        before = _move_on(place, _mtime(place))
-        found = dict(_entries(folder, place))
-        rows = self._rows(db, folder, place)
+        before = _move_on(place, mtime_of(place))
+        found = dict(entries_of(folder, place))
+        rows = self.rows(db, folder, place)
         whole = True
         for digest in rows.keys() - found.keys():
             self._forget(db, folder, digest)
@@ -291,10 +308,10 @@ class Index:
                 data, whole = b"", False
             if data is not None:
                 self._insert(db, folder, digest, data)
-        is_whole = whole and _mtime(place) == before
+        is_whole = whole and mtime_of(place) == before
         self._note(db, place, before if is_whole else None, certain=True)
 
-    def _rows(self, db: sqlite3.Connection, folder: RecordFiles[Any], place: Path) -> dict[str, tuple[int, int, int]]:
+    def rows(self, db: sqlite3.Connection, folder: RecordFiles[Any], place: Path) -> dict[str, tuple[int, int, int]]:
         """What is known to be in a folder: size, mtime and inode by digest."""
         if folder.sharded and place == folder.root:
             return {}
@@ -305,6 +322,10 @@ class Index:
         query = f"SELECT id, bytes, mtime, inode FROM {self._table(folder)}{where}"
         return {row[0].hex(): row[1:] for row in db.execute(query, bounds)}
 
+    def places(self, folder: RecordFiles[Any]) -> list[Path]:
+        """A folder and its sub-folders."""
+        return [folder.root, *(_shards(folder.root) if folder.sharded else ())]
+
     def _table(self, folder: RecordFiles[Any]) -> str:
         tables = {self.manifests.root: "blocks", self.names.root: "names", self.ancestors.root: "ancestors"}
         return tables[folder.root]
@@ -312,7 +333,8 @@ class Index:
     def _key(self, place: Path) -> str:
         return str(place)[len(str(self._root)) + 1 :].replace(os.sep, "/")
 
-    def _known(self, db: sqlite3.Connection, place: Path) -> int | None:
+    def known_mtime(self, db: sqlite3.Connection, place: Path) -> int | None:
+        """At which mtime of a folder everything in it was known."""
         row = db.execute("SELECT mtime FROM places WHERE place = ?", (self._key(place),)).fetchone()
         return row[0] if row else None
 
@@ -398,7 +420,8 @@ class Index:
         db.execute("INSERT OR REPLACE INTO places VALUES (?, ?, ?)", values)
 
 
-def _mtime(place: Path) -> int | None:
+def mtime_of(place: Path) -> int | None:
+    """A folder's mtime in nanoseconds; None if there is none. Raises OSError."""
     try:
         return os.lstat(place).st_mtime_ns
     except FileNotFoundError:
@@ -426,7 +449,7 @@ def _shards(root: Path) -> list[Path]:
         return []
 
 
-def _entries(folder: RecordFiles[Any], place: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def entries_of(folder: RecordFiles[Any], place: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
     """Digest, and size, mtime and inode of each record's file in a folder; of one with sub-folders none."""
     if folder.sharded and place == folder.root:
         return

@@ -124,9 +124,10 @@ def needed_texts(index: Index) -> set[str | None] | None:
     """The texts that names need; None also where a name does not read."""
 
     def work(db: sqlite3.Connection) -> set[str | None] | None:
-        if _exists(db, "names WHERE body IS NULL"):
-            return None
-        return {row[0] for row in db.execute("SELECT DISTINCT source FROM names")}
+        rows = db.execute("SELECT body FROM names").fetchall()
+        if len(rows) != total(db, "names")[0]:
+            raise Damaged("names are missing")
+        return None if any(row[0] is None for row in rows) else {_named(row[0]).source_sha256 for row in rows}
 
     return index.ask(work, certain=[index.names])
 
@@ -179,8 +180,13 @@ def children(index: Index, block_id: str) -> list[str] | None:
     def work(db: sqlite3.Connection) -> list[str] | None:
         if _exists(db, "blocks WHERE refs IS NULL"):
             return None
-        query = "SELECT id FROM blocks WHERE parent = ?1 UNION SELECT id FROM ancestors WHERE parent = ?1 ORDER BY id"
-        return [row[0].hex() for row in db.execute(query, (bytes.fromhex(block_id),))]
+        key = bytes.fromhex(block_id)
+        query = "SELECT id FROM blocks WHERE parent = ?1 UNION ALL SELECT id FROM ancestors WHERE parent = ?1"
+        found = [row[0].hex() for row in db.execute(query, (key,))]
+        counted = db.execute("SELECT children FROM blocks WHERE id = ?", (key,)).fetchone()
+        if counted is not None and counted[0] != len(found):
+            raise Damaged(f"children of block {block_id[:12]} are missing")
+        return sorted(set(found))
 
     return index.ask(work)
 
@@ -237,7 +243,7 @@ def _is_free(db: sqlite3.Connection, block_id: bytes, gone: Collection[bytes]) -
 
 
 def unneeded_of(index: Index, digests: Sequence[str]) -> list[str] | None:
-    """Those of these segments that no block needs."""
+    """Those of these segments that no block needs; None also where one is not known to the index."""
 
     def work(db: sqlite3.Connection) -> list[str] | None:
         if _exists(db, "blocks WHERE refs IS NULL"):
@@ -245,9 +251,11 @@ def unneeded_of(index: Index, digests: Sequence[str]) -> list[str] | None:
         found = []
         for digest in digests:
             row = db.execute("SELECT * FROM segments WHERE digest = ?", (bytes.fromhex(digest),)).fetchone()
-            if row is not None and seal(*row[:4]) != row[4]:
+            if row is None:  # nobody ever needed it, or its row is lost: all blocks are looked at
+                return None
+            if seal(*row[:4]) != row[4]:
                 raise Damaged("the row of a segment is not what was written")
-            if row is None or row[2] == 0:
+            if row[2] == 0:
                 found.append(digest)
         return found
 
