@@ -242,7 +242,8 @@ def _remove_or_leave(files: StoreFiles, block_id: str) -> None:
 
 def _remove_segments(files: StoreFiles, digests: Collection[str], on_error: OnError) -> None:
     """Remove those of these segments that no block needs that can be read."""
-    unneeded = indexed.unneeded_of(files.index, sorted(digests))
+    digests = [digest for digest in digests if files.segments.has(digest)]
+    unneeded = indexed.unneeded_of(files.index, sorted(digests)) if digests else []
     if unneeded is None:
         needed = {digest for _, summary in files.summaries(lambda _: None) for digest in summary.segments}
         unneeded = sorted(set(digests) - needed)

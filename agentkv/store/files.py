@@ -183,9 +183,10 @@ class StoreFiles:
         return {digest for _, summary in self.summaries(certain=[self.manifests]) for digest in summary.segments}
 
     def unneeded(self, digests: Collection[str]) -> set[str]:
-        """Those of these segments that no committed block names. Raises CorruptBlock, StoreReadError."""
-        known = indexed.unneeded_of(self.index, sorted(digests))
-        return set(digests) - self.referenced() if known is None else set(known)
+        """Those of these segments that are there and no committed block names. Raises CorruptBlock, StoreReadError."""
+        there = [digest for digest in sorted(digests) if self.segments.has(digest)]
+        known = indexed.unneeded_of(self.index, there) if there else []
+        return set(there) - self.referenced() if known is None else set(known)
 
     def read_settings(self) -> StoreSettings:
         """What holds for this store; the defaults where nothing was set. Raises CorruptBlock, StoreReadError."""

@@ -273,10 +273,10 @@ class Index:
         looked = False
         for folder in (self.manifests, self.ancestors, self.names):
             fsio.refuse_links(self._root, folder.root / "x")
-            for place in self.places(folder):
-                mtime, is_certain = known.pop(self._key(place), (None, True))
-                if mtime_of(place) != mtime or (folder in certain and not is_certain):
-                    self._look_through(db, folder, place)
+            for place in self._place_names(folder):
+                mtime, is_certain = known.pop(place, (None, True))
+                if mtime_of(f"{self._root}/{place}") != mtime or (folder in certain and not is_certain):
+                    self._look_through(db, folder, self._root / place)
                     looked = True
         for key in known:  # a sub-folder that is gone, with all that was in it
             place = self._root / key
@@ -324,7 +324,12 @@ class Index:
 
     def places(self, folder: RecordFiles[Any]) -> list[Path]:
         """A folder and its sub-folders."""
-        return [folder.root, *(_shards(folder.root) if folder.sharded else ())]
+        return [self._root / name for name in self._place_names(folder)]
+
+    def _place_names(self, folder: RecordFiles[Any]) -> list[str]:
+        """The same as they are called in ``places``; strings, since there are hundreds and each use looks at them."""
+        name = folder.root.name
+        return [name, *(f"{name}/{shard}" for shard in (_shards(folder.root) if folder.sharded else ()))]
 
     def _table(self, folder: RecordFiles[Any]) -> str:
         tables = {self.manifests.root: "blocks", self.names.root: "names", self.ancestors.root: "ancestors"}
@@ -420,7 +425,7 @@ class Index:
         db.execute("INSERT OR REPLACE INTO places VALUES (?, ?, ?)", values)
 
 
-def mtime_of(place: Path) -> int | None:
+def mtime_of(place: Path | str) -> int | None:
     """A folder's mtime in nanoseconds; None if there is none. Raises OSError."""
     try:
         return os.lstat(place).st_mtime_ns
@@ -441,10 +446,10 @@ def _move_on(place: Path, before: int | None) -> int | None:
         return info.st_mtime_ns if fsio.is_settled(fsio.identity_of(info)) else None
 
 
-def _shards(root: Path) -> list[Path]:
+def _shards(root: Path) -> list[str]:
     try:
         with os.scandir(root) as entries:
-            return [root / entry.name for entry in entries if len(entry.name) == 2 and is_digest(entry.name * 32)]
+            return [entry.name for entry in entries if len(entry.name) == 2 and is_digest(entry.name * 32)]
     except FileNotFoundError:
         return []
 
