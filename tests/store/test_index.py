@@ -15,16 +15,18 @@ from typing import Any
 
 import pytest
 
+from agentkv.io import sqlitefiles
+from agentkv.io.hashing import sha256
 from agentkv.notices import AgentKVWarning
 from agentkv.records import Manifest, NamedBlock
 from agentkv.store import budget as budgets
 from agentkv.store import index as indexes
 from agentkv.store.budget import stored_bytes
 from agentkv.store.catalog import BlockStore
-from agentkv.store.files import Wanted
 from agentkv.store.findings import Kind
 from agentkv.store.index import INDEX
 from agentkv.store.indexcheck import index_fault
+from agentkv.store.indexed import Wanted
 from tests.store.blocks import FINGERPRINT, block, contents, named
 
 
@@ -58,8 +60,6 @@ def fill(store: BlockStore, n: int, first: int = 0) -> list[Manifest]:
 
 
 def described(entry: NamedBlock, text: str) -> NamedBlock:
-    from agentkv.io.hashing import sha256
-
     return entry.model_copy(update={"description": f"About {entry.name}.", "source_sha256": sha256(text.encode())})
 
 
@@ -121,7 +121,7 @@ def opened_files() -> Iterator[list[str]]:
         seen.append(os.fspath(path))
         return real(path, *rest, **options)
 
-    os.open = noted  # type: ignore[assignment]
+    os.open = noted
     try:
         yield seen
     finally:
@@ -327,10 +327,10 @@ def test_where_it_cannot_be_used_files_are_read_and_it_is_said_once(
     if why == "network":
         monkeypatch.setattr(indexes, "is_network", lambda _: True)
     elif why == "no log":
-        real = indexes.sqlitefiles.connect
-        monkeypatch.setattr(indexes.sqlitefiles, "connect", lambda *_, **how: real(":memory:", isolation_level=None))
+        real = sqlitefiles.connect
+        monkeypatch.setattr(sqlitefiles, "connect", lambda *_, **how: real(":memory:", isolation_level=None))
     else:
-        monkeypatch.setattr(indexes.sqlitefiles, "connect", refused)
+        monkeypatch.setattr(sqlitefiles, "connect", refused)
     monkeypatch.setattr(indexes, "LEAST", 3)
     with BlockStore(store.root) as other:
         with warnings.catch_warnings(record=True) as caught:
@@ -382,8 +382,6 @@ def test_a_removed_name_can_be_read_in_no_byte_of_the_index(store: BlockStore) -
     store.set_name(named(manifest, "a-very-private-name"))
     assert "a-very-private-name" in {entry.name for entry in store.names()}
     store.remove_name("skill", "a-very-private-name", FINGERPRINT.id)
-    from agentkv.io import sqlitefiles
-
     store.collect()
     assert sqlitefiles.scrub_all(store.root, again=True) == []
     assert not any(b"a-very-private-name" in data for data in contents(store.root).values())
