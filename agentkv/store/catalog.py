@@ -26,7 +26,7 @@ from agentkv.errors import (
 from agentkv.io import sqlitefiles
 from agentkv.io.forks import Shared
 from agentkv.notices import warn
-from agentkv.records import Ancestor, Manifest, ModelName, NamedBlock, SegmentRef, SelfTest
+from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
 from agentkv.store import format as formats
@@ -372,31 +372,6 @@ class BlockStore(Shared, Bounded, Marked):
             self._refused.pop(block.block_id, None)
         self._uses.forget([block.block_id for block in done.blocks])
         return done
-
-    # --- what a configuration was seen to do ---
-
-    def selftest(self, fingerprint_id: str) -> SelfTest | None:
-        """The recorded self-test of a configuration; a corrupt record counts as none."""
-        require_digest(fingerprint_id)
-        return self.files.selftests.valid(fingerprint_id)
-
-    def set_selftest(self, test: SelfTest) -> None:
-        """Record that a configuration passed. Raises StoreFull, StoreReadError."""
-        require_marker(self.root)
-        with self.files.lock.shared():
-            self.files.selftests.write(test.fingerprint_id, formats.encode_selftest(test))
-
-    def model_name(self, model_sha256: str) -> str | None:
-        """What the model of that digest was called when something was deposited for it; None if that is not known."""
-        found = self.files.models.valid(model_sha256) if formats.is_digest(model_sha256) else None
-        return None if found is None else found.name
-
-    def set_model_name(self, model_sha256: str, name: str) -> None:
-        """Record what people call a model, for listings. Raises StoreFull, StoreReadError."""
-        if self.model_name(model_sha256) != name:
-            record = ModelName(model_sha256=model_sha256, name=name.encode("utf-8", "replace").decode()[:512])
-            with self.files.lock.shared():
-                self.files.models.write(model_sha256, formats.encode_model(record))
 
     # --- texts ---
 
