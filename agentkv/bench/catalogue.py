@@ -8,17 +8,24 @@ those of the call, without the interpreter's start; ``open_ms`` is the opening o
 Routing is measured through ``AgentMemory.route`` with a classifier that picks nothing: what is left is the fetching of
 the candidates. ``list`` is the command ``agentkv list --json``, with sizes; there a time is that of a whole process.
 
-Creation is reported apart. The first blocks are written as any deposit is, with every fsync; the rest by the same code
-in a process whose ``os.fsync`` does nothing, which makes the same files in a tenth of the time. Nothing measured here
-depends on fsync.
+Of more than 20,000 blocks those above have names without a description, so that candidates stay 20,000, and what lists
+every block (``names``, ``list``) is not asked. ``page`` is 100 names from somewhere in the middle; ``deposit`` a block
+with a name; ``evict`` makes room for one block, which is then deposited again; ``gc``, ``check`` (without decoding) and
+``rebuild`` (of a deleted index) look at everything and are asked once. Nothing of these waits for a disk.
 
-Enforced: every answer is right (all names, the named block, the block of the id's first digits, every candidate).
+Creation is reported apart. The first blocks are written as any deposit is, with every fsync; more by the same code in a
+process whose ``os.fsync`` does nothing, which makes the same files in a tenth of the time; those above 20,000 are
+written as files of the same bytes. Nothing measured here depends on fsync.
+
+Enforced: every answer is right (all names, the named block, the block of the id's first digits, every candidate, the
+page, what went, that nothing is found wrong or left over).
 Reported: ``growth``, the exponent of the time's growth between the smallest and the largest count (0: does not grow,
-1: in proportion).
+1: in proportion); bytes and files of a block on disk.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import random
@@ -27,37 +34,51 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 
+from agentkv.bench import measured
 from agentkv.bench.base import Benchmark, Column, Row, Table, milliseconds, option, rows_of
+from agentkv.bench.manyblocks import (
+    BLOCK_TOKENS,
+    DESCRIBED,
+    EXTRA,
+    PREFIX_TOKENS,
+    block,
+    deposit,
+    disk_of,
+    name_of,
+    named,
+    undo,
+    write,
+)
 from agentkv.bench.measured import Raw
 from agentkv.bench.process import in_new_process
 from agentkv.bench.results import say
-from agentkv.engine import layout as blobs
 from agentkv.engine.fake import FakeEngine
 from agentkv.errors import GuaranteeViolated
 from agentkv.figures import spread
-from agentkv.io.hashing import block_id, sha256
 from agentkv.memory.memory import AgentMemory
-from agentkv.records import Exactness, Manifest, NamedBlock, Planes, Section, StateLayout
+from agentkv.notices import AgentKVWarning
+from agentkv.records import Manifest
 from agentkv.router.base import NONE, Candidate, Classification
+from agentkv.store.budget import stored_bytes
 from agentkv.store.catalog import BlockStore
 
-BLOCK_TOKENS, PREFIX_TOKENS = 200, 256
 QUESTIONS = ("names", "name", "resolve", "manifest", "route", "list")
+MORE = ("page", "deposit", "evict", "gc", "check", "rebuild")
+OF_ALL = ("names", "list")
+"""Questions whose answer is as long as the store."""
+_DISK = "/disk"
+_ONCE = ("gc", "check", "rebuild")
+_PAGE = 100
 
-_ROW_BYTES = 16
-_AGAIN = 5
-_LAYOUT = StateLayout(
-    architecture="catalogue",
-    sections=(Section(kind="attention", keys=(Planes(ggml_type=1, token_major=True, row_bytes=_ROW_BYTES),)),),
-)
+_AGAIN = EXTRA - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +137,23 @@ class Count(Row):
     blocks: int
     questions: dict[str, Asked]
 
+    def shown(self, name: str) -> str:
+        """A question's times; nothing if it was not asked."""
+        return self.questions[name].both() if name in self.questions else "–"
+
+    def rate(self, name: str) -> str:
+        """Microseconds a block of a question that looks at every one."""
+        return f"{self.questions[name].first_ms.median * 1e3 / self.blocks:.0f}"
+
+
+class Disk(Row):
+    """What a store takes up: bytes of its files as the disk counts them, files and folders; bytes of its index."""
+
+    blocks: int
+    bytes: int
+    files: int
+    index_bytes: int
+
 
 def growth(rows: Sequence[Count]) -> dict[str, dict[str, float]]:
     """The exponent by question, ``first`` and ``again``; nothing for a single count."""
@@ -128,7 +166,8 @@ def growth(rows: Sequence[Count]) -> dict[str, dict[str, float]]:
         one, two = (getattr(row.questions[name], when).median for row in (small, large))
         return math.log(two / one) / factor
 
-    return {name: {when: exponent(name, when) for when in ("first_ms", "again_ms")} for name in large.questions}
+    both = [name for name in large.questions if name in small.questions]
+    return {name: {when: exponent(name, when) for when in ("first_ms", "again_ms")} for name in both}
 
 
 _HEADINGS = {
@@ -136,26 +175,48 @@ _HEADINGS = {
     "route": "a router's candidates",
 }  # fmt: skip
 
+_MORE_HEADINGS = {
+    "name": "one name", "page": "a page of names", "route": "candidates", "deposit": "deposit", "evict": "evict",
+}  # fmt: skip
+
 
 class Catalogue(Benchmark[Settings]):
     """How opening, listing, finding and routing grow with the number of blocks. Loads no model."""
 
     name = "catalogue"
+    version = 2
     tables = (
         Table(
             rows_of(Count, "counts"),
             (
                 Column("blocks", lambda row: f"{row.blocks:,}"),
                 *(
-                    Column[Count](heading, lambda row, name=name: row.questions[name].both())  # type: ignore[misc]
+                    Column[Count](heading, lambda row, name=name: row.shown(name))  # type: ignore[misc]
                     for name, heading in _HEADINGS.items()
                 ),
                 Column(
                     "`agentkv list --json`, whole command",
-                    lambda row: milliseconds(row.questions["list"].first_ms.median),
+                    lambda row: milliseconds(row.questions["list"].first_ms.median) if "list" in row.questions else "–",
                 ),
             ),
             name="catalogue",
+            by_model=False,
+        ),
+        Table(
+            lambda result: [row for row in rows_of(Count, "counts")(result) if "page" in row.questions],
+            (
+                Column("blocks", lambda row: f"{row.blocks:,}"),
+                Column("open", lambda row: milliseconds(row.questions["page"].open_ms.median)),
+                *(
+                    Column[Count](heading, lambda row, name=name: row.shown(name))  # type: ignore[misc]
+                    for name, heading in _MORE_HEADINGS.items()
+                ),
+                *(
+                    Column[Count](f"{name}, µs a block", lambda row, name=name: row.rate(name))  # type: ignore[misc]
+                    for name in _ONCE
+                ),
+            ),
+            name="catalogue-index",
             by_model=False,
         ),
     )
@@ -168,9 +229,11 @@ class Catalogue(Benchmark[Settings]):
             root, raw = str(Path(temporary) / "store"), dict[str, Any]()
             created, done = [_fill(root, 0, synced, True)], synced
             for count in counts:
-                created.append(_fill(root, done, count, False))
-                done = count
+                for stop in sorted({min(count, max(done, DESCRIBED)), count} - {done}):
+                    created.append(_fill(root, done, stop, False))
+                    done = stop
                 raw[str(count)] = _ask_all(root, count, asked.processes)
+                raw[f"{count}{_DISK}"] = disk_of(Path(root), count)
         return self.result(
             raw,
             model="fake",
@@ -182,13 +245,18 @@ class Catalogue(Benchmark[Settings]):
 
     @staticmethod
     def figures(raw: Raw) -> dict[str, Any]:
-        """``counts`` and ``growth``. A record a number of blocks, with each question's answers by process."""
-        rows = []
+        """``counts`` and ``growth``, and since version 2 ``disk``. A record a number of blocks, with each question's
+        answers by process."""
+        rows, disk = [], []
         for key, record in raw.items():
+            if key.endswith(_DISK):
+                disk.append(Disk.model_validate(record).model_dump())
+                continue
             answers = {one["question"]: [Answer.model_validate(each) for each in one["answers"]] for one in record}
             asked = {name: Asked.of(each) for name, each in answers.items()}
             rows.append(Count(blocks=int(key), questions=asked))
-        return {"counts": [row.model_dump() for row in rows], "growth": growth(rows)}
+        found: dict[str, Any] = {"counts": [row.model_dump() for row in rows], "growth": growth(rows)}
+        return {**found, "disk": disk} if disk else found
 
     @staticmethod
     def check(result: dict[str, Any]) -> None:
@@ -205,6 +273,11 @@ class Catalogue(Benchmark[Settings]):
         if result["growth"]:
             rows = (f"{name} {one['first_ms']:.2f} / {one['again_ms']:.2f}" for name, one in result["growth"].items())
             yield f"growth (0: none, 1: in proportion): {', '.join(rows)}"
+        for one in result.get("disk", ()):
+            a_block = one["bytes"] / one["blocks"], one["files"] / one["blocks"], one["index_bytes"] / one["blocks"]
+            yield "{:,} blocks: {:,.0f} bytes and {:.2f} files a block, {:,.0f} of them of the index".format(
+                one["blocks"], *a_block
+            )
         for part in result["created"]:
             how = "with every fsync" if part["synced"] else "without fsync"
             yield f"created {part['blocks']:,} blocks {how}: {part['seconds'] / part['blocks'] * 1e3:.1f} ms each"
@@ -222,10 +295,12 @@ def _fill(root: str, start: int, stop: int, synced: bool) -> dict[str, Any]:
 def _ask_all(root: str, count: int, processes: int) -> list[dict[str, Any]]:
     """Of each question what each process answered."""
     rows = []
-    for name in QUESTIONS:
+    for name in (*QUESTIONS, *MORE):
+        if name in OF_ALL and count > DESCRIBED:
+            continue
         answers = [
             in_new_process(f"{__name__}:ask", {"root": root, "blocks": count, "question": name, "seed": seed})
-            for seed in range(processes)
+            for seed in range(1 if name in _ONCE else processes)
         ]
         rows.append({"question": name, "answers": answers})
         times = [statistics.median(one[when] for one in answers) for when in ("first_ms", "again_ms")]
@@ -242,54 +317,15 @@ def fill(payload: dict[str, Any]) -> dict[str, Any]:
         os.fsync = lambda fd: None
     start = time.perf_counter()
     with BlockStore(payload["root"], cache_bytes=0) as store:
-        prefix, data = _block(None, -1)
+        prefix, data = block(None, -1)
         store.put(prefix, data)
         for i in range(payload["start"], payload["stop"]):
-            manifest, data = _block(prefix, i)
-            store.put(manifest, data)
-            text = bytes(manifest.tokens).decode()
-            store.set_name(_named(manifest, i, sha256(text.encode())), text)
+            deposit(store, prefix, i) if i < DESCRIBED else write(store, prefix, i)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AgentKVWarning)  # that the index took long
+            store.names(limit=1)
     blocks = payload["stop"] - payload["start"]
     return {"blocks": blocks, "seconds": time.perf_counter() - start, "synced": payload["synced"]}
-
-
-def _block(parent: Manifest | None, i: int) -> tuple[Manifest, dict[str, bytes]]:
-    """Block ``i`` on top of ``parent``, or the prefix: one segment of random bytes, token ids as of a short text."""
-    rng, n = random.Random(i), BLOCK_TOKENS if parent else PREFIX_TOKENS
-    tokens = tuple(rng.choices(range(32, 127), k=n))
-    at = parent.n_tokens if parent else 0
-    data = rng.randbytes(n * _ROW_BYTES)
-    fingerprint = FakeEngine(window=64).fingerprint() if parent is None else parent.fingerprint
-    ref = blobs.reference(0, at, at + n, np.frombuffer(data, np.uint8), 2)
-    manifest = Manifest(
-        block_id=block_id(fingerprint.id, parent.block_id if parent else None, tokens),
-        parent_id=parent.block_id if parent else None,
-        fingerprint=fingerprint,
-        tokens=tokens,
-        n_tokens=at + n,
-        layout=_LAYOUT,
-        segments=(*(parent.segments if parent else ()), ref),
-        state_sha256=sha256(data),
-        exactness=Exactness.INEXACT,
-        probe=None,
-    )
-    return manifest, {ref.sha256: data}
-
-
-def _name(i: int) -> str:
-    return f"skill-{i:06d}"
-
-
-def _named(manifest: Manifest, i: int, source_sha256: str) -> NamedBlock:
-    return NamedBlock(
-        kind="skill",
-        name=_name(i),
-        fingerprint_id=manifest.fingerprint.id,
-        block_id=manifest.block_id,
-        description=f"What to do about case {i}: who is asked, what is written down, and by when it has to be done.",
-        source=f"skills/{_name(i)}",
-        source_sha256=source_sha256,
-    )
 
 
 # --- the processes that ask -------------------------------------------------------------------------
@@ -313,19 +349,21 @@ def ask(payload: dict[str, Any]) -> dict[str, Any]:
     """Open the store and ask one question about a block of it, again and again."""
     count = payload["blocks"]
     i = random.Random(payload["seed"]).randrange(count)
-    manifest, _ = _block(_block(None, -1)[0], i)
+    manifest, _ = block(block(None, -1)[0], i)
     start = time.perf_counter()
     store = BlockStore(payload["root"], create=False)
     open_ms = (time.perf_counter() - start) * 1e3
     with store:
         question = _questions(store, count, i, manifest)[payload["question"]]
         times, right = [], True
-        for _ in range(2 if payload["question"] == "list" else _AGAIN + 1):
+        for _ in range({"list": 2}.get(payload["question"], 1 if payload["question"] in _ONCE else _AGAIN + 1)):
             start = time.perf_counter()
             answer = question()
             times.append((time.perf_counter() - start) * 1e3)
             right = right and answer
-    return {"open_ms": open_ms, "first_ms": times[0], "again_ms": statistics.median(times[1:]), "right": right}
+        undo(store, count)
+    again_ms = statistics.median(times[1:] or times)
+    return {"open_ms": open_ms, "first_ms": times[0], "again_ms": again_ms, "right": right}
 
 
 def _questions(store: BlockStore, count: int, i: int, manifest: Manifest) -> dict[str, Callable[[], bool]]:
@@ -335,12 +373,12 @@ def _questions(store: BlockStore, count: int, i: int, manifest: Manifest) -> dic
     fingerprint_id = manifest.fingerprint.id
 
     def name() -> bool:
-        found = store.name("skill", _name(i), fingerprint_id)
+        found = store.name("skill", name_of(i), fingerprint_id)
         return found is not None and found.block_id == manifest.block_id
 
     def route() -> bool:
         decision = memory.route("which case is this?")
-        return decision.pick is None and not decision.left_out and nothing.seen == count
+        return decision.pick is None and not decision.left_out and nothing.seen == min(count, DESCRIBED)
 
     def command() -> bool:
         line = [sys.executable, "-m", "agentkv", "list", "--json", "--store", str(store.root)]
@@ -355,4 +393,35 @@ def _questions(store: BlockStore, count: int, i: int, manifest: Manifest) -> dic
         "manifest": lambda: store.manifest(manifest.block_id) == manifest,
         "route": route,
         "list": command,
+        **_more_questions(store, count, i),
     }
+
+
+def _more_questions(store: BlockStore, count: int, i: int) -> dict[str, Callable[[], bool]]:
+    """Those that change the store leave it as it was."""
+    os.fsync = lambda fd: None
+    prefix, numbers = block(None, -1)[0], itertools.count(count)
+    fingerprint_id = prefix.fingerprint.id
+    middle = named(block(prefix, i)[0], i, None)
+
+    def page() -> bool:
+        found = store.names("skill", fingerprint_id, after=middle, limit=_PAGE)
+        return [named.name for named in found] == [name_of(n) for n in range(i + 1, min(count, i + 1 + _PAGE))]
+
+    def rebuild() -> bool:
+        store.files.index.discard()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AgentKVWarning)
+            return len(store.names(limit=1)) == 1
+
+    return {
+        "page": page,
+        "deposit": lambda: store.has(deposit(store, prefix, next(numbers)).block_id),
+        "evict": lambda: len(store.evict(stored_bytes(store.files) - 1).victims) == 1,
+        "gc": lambda: store.collect().segments == 0,
+        "check": lambda: not store.check(deep=False).findings,
+        "rebuild": rebuild,
+    }
+
+
+measured.measured(Catalogue.name, 1)(Catalogue.figures)  # of version 1, without what came later

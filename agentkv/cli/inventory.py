@@ -90,12 +90,15 @@ def survey(store: BlockStore) -> Survey:
     sizes = dict(store.segments.all())
     seen: dict[str, int] = {}
     blocks, states, manifests = {}, 0, 0
+    unread: list[StoreError] = []
+    summaries = dict(store.files.summaries(unread.append))
+    refused = set(store.files.refused.digests())
     for block_id in store.block_ids():
         try:
-            summary = store.files.summary(block_id)
+            summary = summaries.get(block_id) or store.files.summary(block_id)
             if summary is None:  # removed meanwhile
                 continue
-            blocks[block_id] = _facts(store, block_id, summary, sizes)
+            blocks[block_id] = _facts(store, block_id, summary, sizes, summaries, block_id in refused)
         except StoreError as error:
             blocks[block_id] = Facts(fault=error)
             continue
@@ -106,7 +109,14 @@ def survey(store: BlockStore) -> Survey:
     return Survey(blocks, Usage(states, sum(seen.values()), stored), manifests, sizes)
 
 
-def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[str, int]) -> Facts:
+def _facts(
+    store: BlockStore,
+    block_id: str,
+    summary: Summary,
+    sizes: Mapping[str, int],
+    others: Mapping[str, Summary],
+    is_refused: bool,
+) -> Facts:
     from agentkv.records import Fingerprint
     from agentkv.store.findings import refusal_of
 
@@ -119,17 +129,14 @@ def _facts(store: BlockStore, block_id: str, summary: Summary, sizes: Mapping[st
     lost = next((digest for digest in summary.segments if digest not in sizes), None)
     if lost is not None:
         return Facts(**known, fault=MissingSegment(block_id, lost, Path(store.segments.where(lost))))
-    reason = refusal_of(store.files, block_id)
+    reason = refusal_of(store.files, block_id) if is_refused else None
     if reason is not None:
         return Facts(
             **known, fault=CorruptBlock(f"block {block_id[:12]}", store.files.manifests.path(block_id), reason)
         )
     inherited: Mapping[str, int] = {}
     if summary.parent_id is not None:
-        try:
-            parent = store.files.summary(summary.parent_id)
-        except StoreError:
-            parent = None
+        parent = others.get(summary.parent_id)
         inherited = parent.segments if parent else {}
     own = sum(sizes[digest] for digest in summary.segments if digest not in inherited)
     return Facts(**known, own_bytes=own, shared_bytes=sum(sizes[digest] for digest in summary.segments) - own)

@@ -135,25 +135,36 @@ def removed_on_error(path: Path) -> Iterator[None]:
 
 
 def write_durably(
-    target: Path, parts: Sequence[Buffer], *, sync_parent: bool = True, temporaries: Path | None = None
+    target: Path,
+    parts: Sequence[Buffer],
+    *,
+    sync_parent: bool = True,
+    temporaries: Path | None = None,
+    placing: contextlib.AbstractContextManager[None] | None = None,
 ) -> None:
     """Write ``parts`` to ``target``, atomically and durably.
 
     ``temporaries`` is a directory of the same file system for the unfinished file, instead of the target's own. With
     ``sync_parent=False`` the file's bytes are durable but its name is not until the caller has synced the directory:
-    one sync then serves many files. Raises StoreFull or StoreReadError, with the temporary file removed and an
-    earlier ``target`` untouched.
+    one sync then serves many files. ``placing`` is entered around the rename. Raises StoreFull or StoreReadError,
+    with the temporary file removed and an earlier ``target`` untouched.
     """
-    _write_and_replace(target, parts, temporaries, sync=True, sync_parent=sync_parent)
+    _write_and_replace(target, parts, temporaries, placing, sync=True, sync_parent=sync_parent)
 
 
 def write_atomically(target: Path, parts: Sequence[Buffer], *, temporaries: Path | None = None) -> None:
     """As :func:`write_durably`, but not synced: for what a power failure may take or tear, and a reader checks."""
-    _write_and_replace(target, parts, temporaries, sync=False, sync_parent=False)
+    _write_and_replace(target, parts, temporaries, None, sync=False, sync_parent=False)
 
 
 def _write_and_replace(
-    target: Path, parts: Sequence[Buffer], temporaries: Path | None, *, sync: bool, sync_parent: bool
+    target: Path,
+    parts: Sequence[Buffer],
+    temporaries: Path | None,
+    placing: contextlib.AbstractContextManager[None] | None,
+    *,
+    sync: bool,
+    sync_parent: bool,
 ) -> None:
     needed = sum(memoryview(part).nbytes for part in parts)
     temporary = temporary_beside(target) if temporaries is None else temporaries / temporary_beside(target).name
@@ -164,7 +175,8 @@ def _write_and_replace(
                 make_directory(temporaries)
                 refuse_links(temporaries.parent, temporary)
             _write_new(temporary, parts, sync=sync)
-            replace(temporary, target)
+            with placing or contextlib.nullcontext():
+                replace(temporary, target)
             if sync_parent:
                 sync_directory(target.parent)
     except OSError as error:

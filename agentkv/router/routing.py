@@ -86,14 +86,18 @@ class Routing:
         """The skills and texts stored for this model and these settings, by name."""
         return [entry for entry in self._stored() if entry.fingerprint_id == self._fingerprint.id]
 
-    def _stored(self) -> list[NamedBlock]:
-        """The names of the store, of any engine; what cannot be read now is as it was when it last could."""
+    def _stored(self, *, described: bool = False) -> list[NamedBlock]:
+        """The names of the store, of any engine; what cannot be read now is as it was when it last could.
+
+        ``described``: only those with a description, and their texts are kept in RAM where the store has them at hand.
+        """
         errors: list[StoreError] = []
         known = sorted(self._remembered.values(), key=lambda entry: entry.name)
+        known = [entry for entry in known if entry.description or not described]
         if self._store.is_gone:
             return known
         try:
-            found = self._store.names(on_error=errors.append)
+            found = self._described(errors.append) if described else self._store.names(on_error=errors.append)
         except StoreReadError as error:  # the folder itself
             if not known:
                 raise
@@ -105,6 +109,13 @@ class Routing:
         found += [entry for entry in known if self._store.name_path(entry) in unread]
         self._remembered |= {entry.name: entry for entry in found if entry.fingerprint_id == self._fingerprint.id}
         return found
+
+    def _described(self, on_error: Callable[[StoreError], None]) -> list[NamedBlock]:
+        found = self._store.described(on_error)
+        for entry, text in found:
+            if text is not None and entry.fingerprint_id == self._fingerprint.id:
+                self._texts.setdefault(entry.block_id, text)
+        return [entry for entry, _ in found]
 
     @property
     def blocks(self) -> Blocks:
@@ -191,7 +202,7 @@ class Routing:
     def _find(self) -> _Found:
         live: dict[str, Candidate] = {}
         left_out: dict[str, str] = {}
-        described = [entry for entry in self._stored() if entry.description]
+        described = self._stored(described=True)
         away = others(self._store, self._fingerprint, described)
         for other in away:
             reason = f"stored for another engine: {in_words(self._store, other.fields, self._engine.info.name)}"

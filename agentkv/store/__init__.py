@@ -6,6 +6,11 @@ catalog.py           BlockStore: blocks, names                             <- wh
 ├── marks.py         its marks: pinned, imported, refused
 ├── files.py         where everything is; parents and children
 │   └── recordfiles.py   one sealed file per record, cached by file identity
+├── index.py         the index beside the records: made, kept up to date, thrown away
+│   ├── indexrows.py     its tables
+│   ├── indexed.py       names, candidates, parents and sizes from it
+│   ├── indexplan.py     which blocks go, by it
+│   └── indexcheck.py    whether it is what the files say
 ├── marker.py        what makes a directory a store
 ├── deposit.py       the order of writing, the commit point
 ├── gc.py            what nothing references any more; what a crash has left

@@ -21,10 +21,11 @@ from typing import Any
 
 from agentkv.errors import StoreError, StoreFull
 from agentkv.io import fsio
-from agentkv.store import gc
-from agentkv.store.files import StoreFiles
+from agentkv.store import gc, indexed, indexplan
+from agentkv.store.files import OnError, StoreFiles
 from agentkv.store.findings import tree_bytes
 from agentkv.store.format import Summary, encode_ancestor, encode_name, name_key
+from agentkv.store.indexplan import Asked
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.uses import Use, Uses
 
@@ -63,12 +64,11 @@ class Eviction:
         return self.left <= self.budget
 
 
-OnError = Callable[[StoreError], None]
-"""Called with the error of what cannot be read or removed, and is passed over."""
-
-
 def stored_bytes(files: StoreFiles) -> int:
     """What a budget bounds: bytes of segments, manifests, ids of evicted parents, unfinished files, the quarantine."""
+    known = indexed.stored_bytes(files.index)
+    if known is not None:
+        return known + _unfreeable_bytes(files)
     folders = (files.manifests.sizes(), files.ancestors.sizes(), files.segments.all())
     return sum(n_bytes for folder in folders for _, n_bytes in folder) + _unfreeable_bytes(files)
 
@@ -91,7 +91,21 @@ def plan(
 
     A block that cannot be read counts and stays. Raises CorruptBlock, StoreReadError without ``on_error``.
     """
-    return _Plan(files, uses, protected, swept, on_error).until(budget)
+    asked = Asked(
+        budget=budget,
+        protected=protected,
+        pinned=list(files.pins.digests()),
+        superseded=_superseded(files, on_error),
+        others=_unfreeable_bytes(files),
+        swept=swept,
+        ids_bytes=lambda block_id: _ids_bytes(files, block_id),
+    )
+    planned = indexplan.plan(files.index, uses, asked)
+    if planned is None:
+        return _Plan(files, uses, protected, swept, on_error).until(budget)
+    gone, stored, kept = planned
+    victims = tuple(Victim(one.block_id, one.names, one.last, one.hits, one.bytes) for one in gone)
+    return Eviction(victims, stored, budget, kept)
 
 
 def evict(files: StoreFiles, uses: Uses, eviction: Eviction, on_error: OnError | None = None) -> set[str]:
@@ -111,6 +125,10 @@ def sweep_unneeded(files: StoreFiles, on_error: OnError | None) -> None:
     """
     if not files.lock.is_exclusive:
         return
+    needless = indexed.needless(files.index)
+    if needless is not None:
+        _sweep(files, *needless, on_error)
+        return
     unread: list[StoreError] = []
     summaries = files.summaries(None if on_error is None else unread.append)
     needed = {digest for _, summary in summaries for digest in summary.segments}
@@ -121,6 +139,19 @@ def sweep_unneeded(files: StoreFiles, on_error: OnError | None) -> None:
     for digest in [digest for digest, _ in files.segments.all() if digest not in needed]:
         with _passed_over(on_error):
             files.segments.remove(digest)
+
+
+def _sweep(files: StoreFiles, segments: Sequence[str], ids: Sequence[str], on_error: OnError | None) -> None:
+    """Remove these segments, and these ids of evicted blocks."""
+    for block_id in ids:
+        with _passed_over(on_error):
+            files.ancestors.remove(block_id)
+    gone = []
+    for digest in segments:
+        with _passed_over(on_error):
+            files.segments.remove(digest)
+            gone.append(digest)
+    indexed.removed(files.index, gone)
 
 
 @contextlib.contextmanager
@@ -162,24 +193,36 @@ def take_away(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | N
 
 def _remove_all(files: StoreFiles, block_ids: Sequence[str], on_error: OnError | None) -> set[str]:
     """Remove manifests with names and marks; the ids of blocks that could not be removed."""
-    parents = files.parents(on_error)
-    children = Counter(parent for parent in parents.values() if parent)
+    has_children, removed = _children(files, on_error)
     stuck = set[str]()
     for block_id in block_ids:
         stuck.add(block_id)
         with _passed_over(on_error):
-            if children[block_id] and not _keep_ids(files, block_id):
+            if has_children(block_id) and not _keep_ids(files, block_id):
                 continue
             _remove_or_leave(files, block_id)
             stuck.discard(block_id)
-            if not children[block_id] and (parent := parents.get(block_id)) is not None:
-                children[parent] -= 1
+            removed(block_id)
     return stuck
+
+
+def _children(files: StoreFiles, on_error: OnError | None) -> tuple[Callable[[str], bool], Callable[[str], None]]:
+    """Whether a block has children, and what to call when one was removed."""
+    if indexed.stored_bytes(files.index) is not None:
+        return lambda block_id: bool(files.children(block_id)), lambda _: None
+    parents = files.parents(on_error)
+    children = Counter(parent for parent in parents.values() if parent)
+
+    def removed(block_id: str) -> None:
+        if not children[block_id] and (parent := parents.get(block_id)) is not None:
+            children[parent] -= 1
+
+    return lambda block_id: bool(children[block_id]), removed
 
 
 def _remove_or_leave(files: StoreFiles, block_id: str) -> None:
     """Remove a block, or raise with its names and marks as they were."""
-    names = [named for named in files.names.all(on_error=lambda _: None) if named.block_id == block_id]
+    names = files.names_of(block_id)
     marks: list[tuple[RecordFiles[Any], bytes]] = []
     for folder in (files.pins, files.imports):
         data = fsio.read_regular(folder.path(block_id), files.limits.name_bytes)
@@ -199,8 +242,12 @@ def _remove_or_leave(files: StoreFiles, block_id: str) -> None:
 
 def _remove_segments(files: StoreFiles, digests: Collection[str], on_error: OnError) -> None:
     """Remove those of these segments that no block needs that can be read."""
-    needed = {digest for _, summary in files.summaries(lambda _: None) for digest in summary.segments}
-    for digest in set(digests) - needed:
+    digests = [digest for digest in digests if files.segments.has(digest)]
+    unneeded = indexed.unneeded_of(files.index, sorted(digests)) if digests else []
+    if unneeded is None:
+        needed = {digest for _, summary in files.summaries(lambda _: None) for digest in summary.segments}
+        unneeded = sorted(set(digests) - needed)
+    for digest in unneeded:
         with _passed_over(on_error):
             files.segments.remove(digest)
 
@@ -223,9 +270,8 @@ def _segments_of(files: StoreFiles, block_id: str) -> Collection[str]:
 
 def remove(files: StoreFiles, block_id: str) -> bool:
     """Remove a block's names, marks, image and manifest, in this order; False if there was no manifest."""
-    for named in files.names.all(on_error=lambda _: None):
-        if named.block_id == block_id:
-            files.names.remove(name_key(named.kind, named.name, named.fingerprint_id))
+    for named in files.names_of(block_id):
+        files.names.remove(name_key(named.kind, named.name, named.fingerprint_id))
     files.pins.remove(block_id)
     files.imports.remove(block_id)
     files.refused.remove(block_id)
@@ -233,13 +279,23 @@ def remove(files: StoreFiles, block_id: str) -> bool:
     return files.manifests.remove(block_id)
 
 
+def _superseded(files: StoreFiles, on_error: OnError | None) -> frozenset[str]:
+    """The fingerprints that were migrated to another one."""
+    with _passed_over(on_error or (lambda _: None)):
+        return frozenset(files.read_settings().superseded)
+    return frozenset()
+
+
+def _ids_bytes(files: StoreFiles, block_id: str) -> int:
+    with contextlib.suppress(StoreError):
+        ancestor = files.ancestor_of(block_id)
+        return len(encode_ancestor(ancestor)) if ancestor else 0
+    return 0
+
+
 def _of_superseded(files: StoreFiles, blocks: Mapping[str, Summary], on_error: OnError | None) -> set[str]:
     """Those blocks whose fingerprint was migrated to another one; none where the settings cannot be read."""
-    superseded: frozenset[str] = frozenset()
-    with _passed_over(on_error or (lambda _: None)):
-        superseded = frozenset(files.read_settings().superseded)
-    if not superseded:
-        return set()
+    superseded = _superseded(files, on_error)
     return {block_id for block_id, summary in blocks.items() if summary.fingerprint_id in superseded}
 
 
@@ -330,7 +386,7 @@ class _Plan:
             if not self._users[digest]:
                 freed += self._sizes.get(digest, 0)
         if self._children[block_id]:
-            self._ancestors[block_id] = self._ids_bytes(block_id)
+            self._ancestors[block_id] = _ids_bytes(self._files, block_id)
             return freed - self._ancestors[block_id]
         return freed + self._release(block_id)
 
@@ -344,12 +400,6 @@ class _Plan:
             freed += self._ancestors.pop(parent)
             here = parent
         return freed
-
-    def _ids_bytes(self, block_id: str) -> int:
-        with contextlib.suppress(StoreError):
-            ancestor = self._files.ancestor_of(block_id)
-            return len(encode_ancestor(ancestor)) if ancestor else 0
-        return 0
 
     def _may_go(self, block_id: str) -> bool:
         if block_id in self._gone or block_id in self._pinned:

@@ -26,7 +26,7 @@ from agentkv.errors import (
 from agentkv.io import sqlitefiles
 from agentkv.io.forks import Shared
 from agentkv.notices import warn
-from agentkv.records import Ancestor, Manifest, ModelName, NamedBlock, SegmentRef, SelfTest
+from agentkv.records import Ancestor, Manifest, NamedBlock, SegmentRef
 from agentkv.store import budget as budgets
 from agentkv.store import check as checks
 from agentkv.store import format as formats
@@ -40,6 +40,7 @@ from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.images import DEFAULT_BYTES
+from agentkv.store.indexed import Wanted, key_of
 from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
 from agentkv.store.recordfiles import StateCache
@@ -149,6 +150,7 @@ class BlockStore(Shared, Bounded, Marked):
         if not self.files.lock.owner.is_here:
             return
         self._uses.flush()
+        self.files.index.close()
         self.cache.clear()
 
     # --- blocks ---
@@ -314,7 +316,8 @@ class BlockStore(Shared, Bounded, Marked):
 
     def children(self, block_id: str) -> list[str]:
         """The blocks whose parent this is, by id. Raises CorruptBlock, StoreReadError."""
-        return [child for child, summary in self.files.summaries() if summary.parent_id == block_id]
+        require_digest(block_id)
+        return [child for child in self.files.children(block_id) if self._manifests.stored_bytes(child) is not None]
 
     def take_away(self, block_ids: Sequence[str]) -> None:
         """Remove blocks and every segment that no other needs. Waits for readers.
@@ -348,6 +351,8 @@ class BlockStore(Shared, Bounded, Marked):
         hour. ``dry_run`` only counts. SQLite files in which deleted rows can still be read are cleaned.
         """
         collected = gc.collect(self.files, min_age_s, dry_run=dry_run)
+        if not dry_run and not self.files.index.is_current():
+            self.files.index.discard()  # nothing that was removed may be read in it
         for path, reason in [] if dry_run else sqlitefiles.scrub_all(self.root):
             warn(f"what was deleted from {path} may still be read there: {reason}. Run `agentkv gc` again later.")
         return collected
@@ -367,31 +372,6 @@ class BlockStore(Shared, Bounded, Marked):
             self._refused.pop(block.block_id, None)
         self._uses.forget([block.block_id for block in done.blocks])
         return done
-
-    # --- what a configuration was seen to do ---
-
-    def selftest(self, fingerprint_id: str) -> SelfTest | None:
-        """The recorded self-test of a configuration; a corrupt record counts as none."""
-        require_digest(fingerprint_id)
-        return self.files.selftests.valid(fingerprint_id)
-
-    def set_selftest(self, test: SelfTest) -> None:
-        """Record that a configuration passed. Raises StoreFull, StoreReadError."""
-        require_marker(self.root)
-        with self.files.lock.shared():
-            self.files.selftests.write(test.fingerprint_id, formats.encode_selftest(test))
-
-    def model_name(self, model_sha256: str) -> str | None:
-        """What the model of that digest was called when something was deposited for it; None if that is not known."""
-        found = self.files.models.valid(model_sha256) if formats.is_digest(model_sha256) else None
-        return None if found is None else found.name
-
-    def set_model_name(self, model_sha256: str, name: str) -> None:
-        """Record what people call a model, for listings. Raises StoreFull, StoreReadError."""
-        if self.model_name(model_sha256) != name:
-            record = ModelName(model_sha256=model_sha256, name=name.encode("utf-8", "replace").decode()[:512])
-            with self.files.lock.shared():
-                self.files.models.write(model_sha256, formats.encode_model(record))
 
     # --- texts ---
 
@@ -427,19 +407,29 @@ class BlockStore(Shared, Bounded, Marked):
         kind: str | None = None,
         fingerprint_id: str | None = None,
         *,
+        after: NamedBlock | None = None,
+        limit: int | None = None,
         on_error: Callable[[StoreError], None] | None = None,
     ) -> list[NamedBlock]:
         """All names of a kind and a fingerprint (None: of any), sorted by kind, name, fingerprint.
 
+        A page: at most ``limit`` of those after the name ``after``, the last of the page before.
+
         A corrupt file is left out, since one bad name need not hide the others: its error is passed to ``on_error``,
         else it is a warning. Raises StoreReadError if the folder of names cannot be looked at.
         """
-        found = [
-            named
-            for named in self._names.all(on_error or self.pass_over)
-            if kind in (None, named.kind) and fingerprint_id in (None, named.fingerprint_id)
-        ]
-        return sorted(found, key=lambda named: (named.kind, named.name, named.fingerprint_id))
+        if limit is not None and limit < 0:
+            raise UsageError(f"a page of {limit} names: it takes 0 or more")
+        wanted = Wanted(kind, fingerprint_id, after=key_of(after) if after else None, limit=limit)
+        return self.files.all_names(wanted, on_error or self.pass_over).found
+
+    def described(self, on_error: Callable[[StoreError], None] | None = None) -> list[tuple[NamedBlock, str | None]]:
+        """The names that have a description, which questions are routed among, sorted as :meth:`names` sorts them.
+
+        Each with its text where the store has it at hand; None: :meth:`text` has to look. Raises StoreReadError.
+        """
+        names = self.files.all_names(Wanted(described=True), on_error or self.pass_over)
+        return [(named, names.texts.get(named.source_sha256 or "")) for named in names.found]
 
     def named_at(self, named: NamedBlock) -> float:
         """When a name was last written, in seconds since 1970."""

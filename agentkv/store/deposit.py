@@ -70,6 +70,7 @@ class Deposit:
         # 4. the manifest: temporary file, fsync, rename, fsync of its directory. From the rename on it counts.
         if same:
             manifests.sync(block_id)
+            self._files.index.resize([ref.sha256 for ref in missing])
         else:
             manifests.write(block_id, data)
         return not same

@@ -6,7 +6,7 @@ In which order things are written says ``deposit.py``, in which they go ``gc.py`
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,13 +25,19 @@ from agentkv.records import (
     StoreSettings,
 )
 from agentkv.store import format as formats
+from agentkv.store import indexed
 from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.images import Images
+from agentkv.store.index import Index
+from agentkv.store.indexed import EVERY, Names, Wanted, key_of
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import SegmentStore
 
 R = TypeVar("R")
 M = TypeVar("M", Pin, Import, Refused)
+
+OnError = Callable[[StoreError], None]
+"""Called with the error of what cannot be read or removed, and is passed over."""
 
 TEMPORARIES, QUARANTINE = "tmp", "quarantine"
 DECISIONS, ROUTER, TURNS = "decisions", "router", "turns"
@@ -87,6 +93,9 @@ class StoreFiles:
         self.models: RecordFiles[ModelName] = folder(
             "models", "model name", formats.decode_model, name_bytes, sharded=False
         )
+        self.index = Index(root, self.lock, segments, self.manifests, self.names, self.ancestors, self.texts)
+        for followed in (self.manifests, self.names, self.ancestors):
+            followed.follower = self.index
 
     @property
     def folders(self) -> tuple[RecordFiles[Any], ...]:
@@ -98,9 +107,17 @@ class StoreFiles:
         """What counting needs of a block, much quicker than its manifest; None if there is none."""
         return self._summaries.read(block_id)
 
-    def summaries(self, on_error: Callable[[StoreError], None] | None = None) -> Iterator[tuple[str, Summary]]:
-        """Every block's id and summary, by id. One that cannot be read raises, or is passed to ``on_error``."""
-        for block_id in self.manifests.digests():
+    def summaries(
+        self, on_error: OnError | None = None, certain: Collection[RecordFiles[Any]] = ()
+    ) -> Iterator[tuple[str, Summary]]:
+        """Every block's id and summary, by id. One that cannot be read raises, or is passed to ``on_error``.
+
+        From the index where there is one; ``certain``: see :meth:`Index.ask`.
+        """
+        known = indexed.summaries(self.index, certain)
+        found, unread = known or ([], self.manifests.digests())
+        yield from found
+        for block_id in unread:
             try:
                 summary = self.summary(block_id)
             except StoreError as error:
@@ -110,6 +127,25 @@ class StoreFiles:
                 continue
             if summary is not None:
                 yield block_id, summary
+
+    def all_names(self, wanted: Wanted = EVERY, on_error: OnError | None = None) -> Names:
+        """These names, sorted. One that cannot be read raises, or is passed to ``on_error`` and left out."""
+        known = indexed.names(self.index, wanted)
+        if known is None:
+            found = [named for named in self.names.all(on_error) if wanted.fits(named)]
+            return Names(sorted(found, key=key_of)[: wanted.limit], {}, [])
+        for digest in known.unread:
+            try:
+                self.names.read(digest)
+            except StoreError as error:
+                if on_error is None:
+                    raise
+                on_error(error)
+        return known
+
+    def names_of(self, block_id: str) -> list[NamedBlock]:
+        """The names that point at a block; none that cannot be read."""
+        return self.all_names(Wanted(block_id=block_id), lambda _: None).found
 
     def ancestor_of(self, block_id: str) -> Ancestor | None:
         """The ids of a block, from its manifest, or all that is left of it; None if there is neither."""
@@ -124,17 +160,33 @@ class StoreFiles:
             n_tokens=manifest.n_tokens,
         )
 
-    def parents(self, on_error: Callable[[StoreError], None] | None = None) -> dict[str, str | None]:
+    def parents(self, on_error: OnError | None = None) -> dict[str, str | None]:
         """The parent of every block, and of every evicted one whose ids are left; None where it has none.
 
         What cannot be read raises CorruptBlock or StoreReadError, or is passed to ``on_error`` and left out.
         """
+        known = indexed.parents(self.index)
+        if known is not None:
+            return known
         ids = {item.block_id: item.parent_id for item in self.ancestors.all(on_error)}
         return ids | {block_id: summary.parent_id for block_id, summary in self.summaries(on_error)}
 
+    def children(self, block_id: str) -> list[str]:
+        """The blocks, and ids of evicted ones, whose parent this is. Raises CorruptBlock, StoreReadError."""
+        known = indexed.children(self.index, block_id)
+        if known is None:
+            known = sorted(child for child, parent in self.parents().items() if parent == block_id)
+        return known
+
     def referenced(self) -> set[str]:
         """Digests of every segment that a committed block names. Raises CorruptBlock, StoreReadError."""
-        return {digest for _, summary in self.summaries() for digest in summary.segments}
+        return {digest for _, summary in self.summaries(certain=[self.manifests]) for digest in summary.segments}
+
+    def unneeded(self, digests: Collection[str]) -> set[str]:
+        """Those of these segments that are there and no committed block names. Raises CorruptBlock, StoreReadError."""
+        there = [digest for digest in sorted(digests) if self.segments.has(digest)]
+        known = indexed.unneeded_of(self.index, there) if there else []
+        return set(there) - self.referenced() if known is None else set(known)
 
     def read_settings(self) -> StoreSettings:
         """What holds for this store; the defaults where nothing was set. Raises CorruptBlock, StoreReadError."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from agentkv.errors import StoreError
 from agentkv.io import fsio
 from agentkv.store import format as formats
+from agentkv.store import indexed
 from agentkv.store.files import StoreFiles
 from agentkv.store.format import Malformed
 
@@ -81,8 +82,10 @@ class Intent:
 
 def remove_unneeded(files: StoreFiles, digests: Collection[str]) -> None:
     """Remove those of these segments and texts that no block and no name needs; the caller holds the exclusive lock."""
-    for digest in set(digests) - files.referenced():
+    unneeded = files.unneeded(digests)
+    for digest in unneeded:
         files.segments.remove(digest)
+    indexed.removed(files.index, unneeded)
     needed = _needed_texts(files)
     for digest in digests:
         if needed is not None and digest not in needed:
@@ -91,6 +94,9 @@ def remove_unneeded(files: StoreFiles, digests: Collection[str]) -> None:
 
 def needless_ancestors(files: StoreFiles) -> set[str]:
     """Evicted blocks whose ids no block needs any more. Raises CorruptBlock, StoreReadError: it has to be known."""
+    known = indexed.needless(files.index)
+    if known is not None:
+        return set(known[1])
     parents: dict[str, str | None] = {item.block_id: item.parent_id for item in files.ancestors.all()}
     if not parents:
         return set()
@@ -136,6 +142,8 @@ def collect(files: StoreFiles, min_age_s: float | None, *, dry_run: bool = False
     with files.lock.exclusive() as alone:
         age = min_age_s if min_age_s is not None else 0.0 if alone else UNLOCKED_AGE_S
         segments, freed = files.segments.sweep(files.referenced(), age, dry_run=dry_run)
+        known = None if dry_run else indexed.needless(files.index)
+        indexed.removed(files.index, [digest for digest in (known or ([], []))[0] if not files.segments.has(digest)])
         texts, text_bytes = _sweep_texts(files, age, dry_run)
         temporaries, temporary_bytes = _sweep_temporaries(files, age, dry_run)
         temporary_bytes += sweep_ancestors(files, age, dry_run=dry_run)[1]
@@ -175,6 +183,9 @@ def _intended(path: Path) -> list[str]:
 
 def _needed_texts(files: StoreFiles) -> set[str | None] | None:
     """The texts that names need; None if a name is corrupt: which text it needs is not known."""
+    known = indexed.needed_texts(files.index)
+    if known is not None:
+        return known
     corrupt: list[StoreError] = []
     needed = {named.source_sha256 for named in files.names.all(corrupt.append)}
     return None if corrupt else needed

@@ -22,6 +22,8 @@ from agentkv.store.files import SETTINGS, StoreFiles
 from agentkv.store.findings import Fault, Kind, fault_of, other_kind, other_kind_at, tree_bytes
 from agentkv.store.format import is_digest
 from agentkv.store.gc import UNLOCKED_AGE_S, is_leftover, needless_ancestors
+from agentkv.store.index import INDEX
+from agentkv.store.indexcheck import index_fault
 from agentkv.store.marker import MARKER, marker_fault
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.registry import ANNEXES, Annex
@@ -32,7 +34,7 @@ R = TypeVar("R")
 
 _HEX = frozenset("0123456789abcdef")
 _SEGMENT_SUFFIX = ".seg"
-_USES_FILES = {USES, f"{USES}-journal", f"{USES}-wal", f"{USES}-shm"}
+_SQLITE_FILES = {f"{name}{suffix}" for name in (USES, INDEX) for suffix in ("", "-journal", "-wal", "-shm")}
 
 
 @dataclass
@@ -192,8 +194,17 @@ class Surplus:
                 (self._look_at_flat if annex.is_flat else self._look_at_nested)(annex)
             elif path in known or path.name in {MARKER, LOCK, GATE, SETTINGS}:
                 continue
-            elif not is_file or not (fsio.is_temporary(path) or path.name in _USES_FILES):
+            elif not is_file or not (fsio.is_temporary(path) or path.name in _SQLITE_FILES):
                 self._listing.foreign(path)
+        try:
+            reason = index_fault(files.index)
+        except OSError as error:
+            self._drafts.note(Kind.UNREADABLE, files.index.path, str(error))
+        else:
+            if reason is not None:
+                self._drafts.note(
+                    Kind.CORRUPT, files.index.path, f"{reason}; it is made again", files.index.path.stat().st_size
+                )
         for _ in self._listing.entries(files.quarantine):  # only that it is a folder: nothing in it counts
             break
 

@@ -1,4 +1,5 @@
-"""The part of ``BlockStore`` that keeps marks of blocks: pinned, imported from a pack, refused when restored.
+"""The part of ``BlockStore`` that keeps marks of blocks: pinned, imported from a pack, refused when restored; and what
+is known of models and configurations.
 
 A mark is a small sealed file of its own, called by the block's id. A corrupt one counts as the safe case (pinned,
 untrusted), or as none where it is written again.
@@ -9,9 +10,10 @@ from __future__ import annotations
 import contextlib
 
 from agentkv.errors import CorruptBlock, StoreError, UnknownBlock, UsageError
-from agentkv.records import Import, Manifest, Pin, Refused
+from agentkv.records import Import, Manifest, ModelName, Pin, Refused, SelfTest
 from agentkv.store import format as formats
 from agentkv.store.files import StoreFiles
+from agentkv.store.marker import require_marker
 
 _REASON = 4096
 
@@ -96,6 +98,31 @@ class Marked:
         """The block was computed again. Raises StoreReadError."""
         self._refused.pop(block_id, None)
         self.files.refused.remove(block_id)
+
+    # --- what a configuration was seen to do ---
+
+    def selftest(self, fingerprint_id: str) -> SelfTest | None:
+        """The recorded self-test of a configuration; a corrupt record counts as none."""
+        require_digest(fingerprint_id)
+        return self.files.selftests.valid(fingerprint_id)
+
+    def set_selftest(self, test: SelfTest) -> None:
+        """Record that a configuration passed. Raises StoreFull, StoreReadError."""
+        require_marker(self.files.root)
+        with self.files.lock.shared():
+            self.files.selftests.write(test.fingerprint_id, formats.encode_selftest(test))
+
+    def model_name(self, model_sha256: str) -> str | None:
+        """What the model of that digest was called when something was deposited for it; None if that is not known."""
+        found = self.files.models.valid(model_sha256) if formats.is_digest(model_sha256) else None
+        return None if found is None else found.name
+
+    def set_model_name(self, model_sha256: str, name: str) -> None:
+        """Record what people call a model, for listings. Raises StoreFull, StoreReadError."""
+        if self.model_name(model_sha256) != name:
+            record = ModelName(model_sha256=model_sha256, name=name.encode("utf-8", "replace").decode()[:512])
+            with self.files.lock.shared():
+                self.files.models.write(model_sha256, formats.encode_model(record))
 
     def _require_there(self, block_id: str) -> None:
         require_digest(block_id)

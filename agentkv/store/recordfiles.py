@@ -11,7 +11,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from agentkv.errors import CorruptBlock, StoreError
 from agentkv.io import fsio
@@ -23,6 +23,16 @@ R = TypeVar("R")
 _CACHE_BYTES = 64 << 20
 _RAM_FACTOR = 8
 """How many times its file's size a parsed record takes in RAM (a token id: 2 to 7 bytes on disk, 36 here)."""
+
+
+class Follower(Protocol):
+    """What is told of every file that comes or goes."""
+
+    def following(
+        self, folder: RecordFiles[Any], digest: str, data: bytes | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Around the rename that puts ``data`` there, or (None) the unlink."""
+        ...
 
 
 class RecordFiles(Generic[R]):
@@ -47,8 +57,9 @@ class RecordFiles(Generic[R]):
         ram_factor: int = _RAM_FACTOR,
     ) -> None:
         self.root, self.suffix = base / folder, suffix
-        self._base, self._what, self._decode = base, what, decode
-        self._limit, self.sharded, self._temporaries = limit, sharded, temporaries
+        self.follower: Follower | None = None
+        self._base, self._what, self.decode = base, what, decode
+        self.limit, self.sharded, self._temporaries = limit, sharded, temporaries
         self._ram_factor = ram_factor
         self._cache: StateCache[tuple[fsio.Identity, R]] = StateCache(_CACHE_BYTES)
         self._snapshot: tuple[tuple[int, ...], list[R]] | None = None
@@ -79,11 +90,11 @@ class RecordFiles(Generic[R]):
         """The record as it is on disk now, never from RAM, and its file's identity; else like :meth:`read`."""
         path = self.path(digest)
         fsio.refuse_links(self._base, path)
-        found = fsio.read_identified(path, self._limit)
+        found = fsio.read_identified(path, self.limit)
         if found is None:
             return None
         try:
-            return self._decode(found[0], digest), found[1]
+            return self.decode(found[0], digest), found[1]
         except Malformed as error:
             raise CorruptBlock(f"{self._what} {digest[:12]}", path, str(error)) from error
 
@@ -139,7 +150,8 @@ class RecordFiles(Generic[R]):
         except OSError as error:
             raise fsio.translated(error, path, len(data)) from error
         self._snapshot = None
-        fsio.write_durably(path, [data], temporaries=self._temporaries)
+        placing = self.follower.following(self, digest, data) if self.follower else contextlib.nullcontext()
+        fsio.write_durably(path, [data], temporaries=self._temporaries, placing=placing)
 
     def sync(self, digest: str) -> None:
         """Return when a record that another process wrote would outlive a power failure."""
@@ -155,7 +167,8 @@ class RecordFiles(Generic[R]):
         fsio.refuse_links(self._base, path)
         self._cache.drop(digest)
         self._snapshot = None
-        return fsio.remove_file(path, sync_parent=True)
+        with self.follower.following(self, digest, None) if self.follower else contextlib.nullcontext():
+            return fsio.remove_file(path, sync_parent=True)
 
     def stored_bytes(self, digest: str) -> int | None:
         """The size of the record's file; None if there is none."""

@@ -140,6 +140,8 @@ class _Repair:
         # 2. corrupt files: from here on a block that needs one lacks it
         beside = [path for annex in ANNEXES for path in self._lost_of(annex)]
         self._quarantine([*segments, *texts, *settings, *beside])
+        if files.index.path in self._damaged:
+            files.index.discard()  # nothing is lost: it is made again when it is next needed
         if files.root / MARKER in self._damaged and marker_fault(files.root) is not None:
             self._quarantine([files.root / MARKER])
             mend_marker(files.root)

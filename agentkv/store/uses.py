@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,11 +75,25 @@ class Uses:
         with _connected(self.path, write=False) as connection:  # which ends early, rows empty, if the file is corrupt
             if connection:
                 rows = connection.execute("SELECT block_id, hits, last FROM uses").fetchall()
+        return self._with_pending(rows, None)
+
+    def of(self, block_ids: Iterable[str]) -> dict[str, Use]:
+        """The uses of these blocks, those not written yet included; blocks never used are absent."""
+        self.flush()
+        rows, wanted = list[Any](), list(block_ids)
+        with _connected(self.path, write=False) as connection:
+            for block_id in wanted if connection else ():
+                query = "SELECT block_id, hits, last FROM uses WHERE block_id = ?"
+                rows += connection.execute(query, (block_id,)).fetchall()  # type: ignore[union-attr]
+        return self._with_pending(rows, set(wanted))
+
+    def _with_pending(self, rows: list[Any], wanted: Collection[str] | None) -> dict[str, Use]:
         found = {str(row[0]): Use(row[1], row[2]) for row in rows if _is_use(row)}
         with self._lock:
             for block_id, use in self._pending.items():
-                earlier = found.get(block_id, Use(0, 0.0))
-                found[block_id] = Use(earlier.hits + use.hits, max(earlier.last, use.last))
+                if wanted is None or block_id in wanted:
+                    earlier = found.get(block_id, Use(0, 0.0))
+                    found[block_id] = Use(earlier.hits + use.hits, max(earlier.last, use.last))
         return found
 
     def forget(self, block_ids: Iterable[str]) -> None:

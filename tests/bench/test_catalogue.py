@@ -6,13 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from agentkv import BlockStore
-from agentkv.bench import catalogue
+from agentkv.bench import catalogue, manyblocks
 from agentkv.bench.catalogue import Catalogue, Count, growth
 from agentkv.cli.bench import show_tables
 from agentkv.errors import GuaranteeViolated
+from tests.store.blocks import contents
 
 
 @pytest.fixture
@@ -49,18 +51,52 @@ def test_the_whole_in_new_processes(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [row["blocks"] for row in result["counts"]] == [10, 30]
     assert [(part["blocks"], part["synced"]) for part in result["created"]] == [(5, True), (5, False), (20, False)]
     for row in result["counts"]:
-        assert set(row["questions"]) == set(catalogue.QUESTIONS)
+        assert set(row["questions"]) == {*catalogue.QUESTIONS, *catalogue.MORE}
         assert all(one["first_ms"]["median"] > 0 for one in row["questions"].values())
-    assert set(result["growth"]) == set(catalogue.QUESTIONS)
+    assert set(result["growth"]) == {*catalogue.QUESTIONS, *catalogue.MORE}
+    assert [(one["blocks"], one["files"] > 3 * one["blocks"]) for one in result["disk"]] == [(10, True), (30, True)]
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("question", catalogue.QUESTIONS)
+@pytest.mark.parametrize("question", [*catalogue.QUESTIONS, *catalogue.MORE])
 def test_right_answers(root: str, question: str) -> None:
     assert asked(root, question)["right"]
 
 
-@pytest.mark.parametrize("question", ["names", "route", "list"])
+@pytest.mark.parametrize("question", ["deposit", "evict"])
+def test_a_question_that_changes_the_store_undoes_it(root: str, question: str) -> None:
+    with BlockStore(root) as store:
+        before = store.names(), list(store.block_ids()), store.files.referenced()
+    asked(root, question)
+    with BlockStore(root) as store:
+        assert (store.names(), list(store.block_ids()), store.files.referenced()) == before
+
+
+def test_files_that_are_written_for_a_large_store_are_those_of_deposits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manyblocks, "DESCRIBED", 2)
+    made = {}
+    for how in (manyblocks.deposit, manyblocks.write):
+        with BlockStore(tmp_path / how.__name__) as store:
+            prefix, data = manyblocks.block(None, -1)
+            store.put(prefix, data)
+            for number in (2, 3):
+                how(store, prefix, number)
+            made[how.__name__] = contents(store.root)
+            assert len(store.names()) == 2
+            assert not store.check().findings
+    assert made["deposit"] == made["write"]
+
+
+def test_a_result_of_version_1_scores_as_it_did() -> None:
+    known = orjson.loads((Path(__file__).parents[1] / "data" / "results" / "catalogue.json").read_bytes())
+    found = Catalogue.figures({record["key"]: record["raw"] for record in known["raw"]})
+    assert known["version"] == 1
+    assert found == {"counts": known["counts"], "growth": known["growth"]}
+
+
+@pytest.mark.parametrize("question", ["names", "route", "list", "page"])
 def test_a_block_that_is_not_there_is_noticed(root: str, question: str) -> None:
     assert not asked(root, question, blocks=13)["right"]
 
