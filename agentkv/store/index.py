@@ -45,7 +45,7 @@ T = TypeVar("T")
 INDEX = "agentkv-index.sqlite"
 LEAST = 256
 """Blocks and names from which on an index is made: fewer are read as quickly."""
-_BUSY_S, _PAUSE_S, _LONG_S = 2.0, 5.0, 2.0
+_BUSY_S, _PAUSE_S, _LONG_S, _SMALL_S = 2.0, 5.0, 2.0, 1.0
 _TEXT_BYTES = 64 << 10
 """The longest text of a described name that is kept with it, so that routing opens no file."""
 
@@ -70,7 +70,7 @@ class Index:
         self.manifests, self.names, self.ancestors, self._texts = manifests, names, ancestors, texts
         self._lock, self._pid = threading.RLock(), os.getpid()
         self._open: dict[str, Any] = {}
-        self._paused, self._reason, self._warned, self._discarded = 0.0, "", False, False
+        self._small, self._paused, self._reason, self._warned, self._discarded = 0.0, 0.0, "", False, False
         self._at_exit = weakref.finalize(self, _close, self._open, self._pid)
 
     # --- the connection ---
@@ -254,7 +254,10 @@ class Index:
         return None
 
     def _is_large(self) -> bool:
-        n = 0
+        """Whether an index is worth it; of a small store that is taken to hold for a second."""
+        n, now = 0, time.monotonic()
+        if now < self._small:
+            return False
         with contextlib.suppress(OSError):
             for folder in (self.names, self.manifests):
                 for place in self.places(folder):
@@ -263,6 +266,7 @@ class Index:
                             n += 1
                             if n >= LEAST:
                                 return True
+        self._small = now + _SMALL_S
         return False
 
     def _mend(self, db: sqlite3.Connection, certain: Collection[RecordFiles[Any]]) -> None:

@@ -343,6 +343,7 @@ def test_where_it_cannot_be_used_files_are_read_and_it_is_said_once(
 
 def test_few_blocks_need_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexes, "LEAST", 20)
+    monkeypatch.setattr(indexes, "_SMALL_S", 0.0)
     with BlockStore(tmp_path / "store") as store:
         fill(store, 3)
         assert len(store.names()) == 3
