@@ -40,7 +40,7 @@ from agentkv.store.files import TEMPORARIES, StoreFiles
 from agentkv.store.findings import Report
 from agentkv.store.format import Limits, Malformed
 from agentkv.store.images import DEFAULT_BYTES
-from agentkv.store.indexed import Wanted, key_of
+from agentkv.store.indexed import Selection, key_of
 from agentkv.store.marker import MARKER, locate, open_root, require_marker
 from agentkv.store.marks import Marked, require_digest
 from agentkv.store.recordfiles import StateCache
@@ -420,15 +420,15 @@ class BlockStore(Shared, Bounded, Marked):
         """
         if limit is not None and limit < 0:
             raise UsageError(f"a page of {limit} names: it takes 0 or more")
-        wanted = Wanted(kind, fingerprint_id, after=key_of(after) if after else None, limit=limit)
-        return self.files.all_names(wanted, on_error or self.pass_over).found
+        selection = Selection(kind, fingerprint_id, after=key_of(after) if after else None, limit=limit)
+        return self.files.all_names(selection, on_error or self.pass_over).found
 
     def described(self, on_error: Callable[[StoreError], None] | None = None) -> list[tuple[NamedBlock, str | None]]:
         """The names that have a description, which questions are routed among, sorted as :meth:`names` sorts them.
 
         Each with its text where the store has it at hand; None: :meth:`text` has to look. Raises StoreReadError.
         """
-        names = self.files.all_names(Wanted(described=True), on_error or self.pass_over)
+        names = self.files.all_names(Selection(described=True), on_error or self.pass_over)
         return [(named, names.texts.get(named.source_sha256 or "")) for named in names.found]
 
     def named_at(self, named: NamedBlock) -> float:

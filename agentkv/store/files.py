@@ -29,7 +29,7 @@ from agentkv.store import indexed
 from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.images import Images
 from agentkv.store.index import Index
-from agentkv.store.indexed import EVERY, Names, Wanted, key_of
+from agentkv.store.indexed import EVERY, Names, Selection, key_of
 from agentkv.store.recordfiles import RecordFiles
 from agentkv.store.segments import SegmentStore
 
@@ -128,12 +128,12 @@ class StoreFiles:
             if summary is not None:
                 yield block_id, summary
 
-    def all_names(self, wanted: Wanted = EVERY, on_error: OnError | None = None) -> Names:
+    def all_names(self, selection: Selection = EVERY, on_error: OnError | None = None) -> Names:
         """These names, sorted. One that cannot be read raises, or is passed to ``on_error`` and left out."""
-        known = indexed.names(self.index, wanted)
+        known = indexed.names(self.index, selection)
         if known is None:
-            found = [named for named in self.names.all(on_error) if wanted.fits(named)]
-            return Names(sorted(found, key=key_of)[: wanted.limit], {}, [])
+            found = [named for named in self.names.all(on_error) if selection.fits(named)]
+            return Names(sorted(found, key=key_of)[: selection.limit], {}, [])
         for digest in known.unread:
             try:
                 self.names.read(digest)
@@ -145,7 +145,7 @@ class StoreFiles:
 
     def names_of(self, block_id: str) -> list[NamedBlock]:
         """The names that point at a block; none that cannot be read."""
-        return self.all_names(Wanted(block_id=block_id), lambda _: None).found
+        return self.all_names(Selection(block_id=block_id), lambda _: None).found
 
     def ancestor_of(self, block_id: str) -> Ancestor | None:
         """The ids of a block, from its manifest, or all that is left of it; None if there is neither."""

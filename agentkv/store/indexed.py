@@ -28,7 +28,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """Which names: of a kind, of a fingerprint, those with a description, the first ``limit`` after a key."""
 
     kind: str | None = None
@@ -67,7 +67,7 @@ class Wanted:
         return self == EVERY
 
 
-EVERY = Wanted()
+EVERY = Selection()
 
 
 def key_of(named: NamedBlock) -> Key:
@@ -87,17 +87,18 @@ class Names:
     unread: list[str]
 
 
-def names(index: Index, wanted: Wanted) -> Names | None:
+def names(index: Index, selection: Selection) -> Names | None:
     """These names."""
 
     def work(db: sqlite3.Connection) -> Names:
-        where, given = wanted.clause()
+        where, given = selection.clause()
         query = f"SELECT kind, name, fingerprint, block, body, text FROM names WHERE {where} "
         rows = db.execute(
-            f"{query} ORDER BY kind, name, fingerprint LIMIT ?", [*given, -1 if wanted.limit is None else wanted.limit]
+            f"{query} ORDER BY kind, name, fingerprint LIMIT ?",
+            [*given, -1 if selection.limit is None else selection.limit],
         ).fetchall()
         unread = [row[0].hex() for row in db.execute("SELECT id FROM names WHERE body IS NULL ORDER BY id")]
-        if wanted.is_all and len(rows) + len(unread) != total(db, "names")[0]:
+        if selection.is_all and len(rows) + len(unread) != total(db, "names")[0]:
             raise Damaged("names are missing")
         found, texts = [], {}
         for *where_to, body, text in rows:
@@ -105,7 +106,7 @@ def names(index: Index, wanted: Wanted) -> Names | None:
             if [*key_of(named), named.block_id] != where_to:
                 raise Damaged(f"the row of the name {named.name!r} is not what was written")
             found.append(named)
-            if wanted.described and text is not None and named.source_sha256:
+            if selection.described and text is not None and named.source_sha256:
                 with contextlib.suppress(Malformed):  # its file says more
                     texts[named.source_sha256] = formats.decode_text(text, named.source_sha256)
         return Names(found, texts, unread)

@@ -120,7 +120,7 @@ class _Planned:
                 if use is None or use.last <= last:
                     return last, block_id, no
                 self.later.append((use.last, no))
-                break  # it was used since the index has seen it: its place is further behind
+                break  # it was used since the index has seen it: its turn comes later
             else:
                 return None
             self._db.execute("UPDATE blocks SET last = ? WHERE no = ?", self.later[-1])

@@ -26,7 +26,7 @@ _RAM_FACTOR = 8
 
 
 class Follower(Protocol):
-    """What is told of every file that comes or goes."""
+    """What follows every file that comes or goes."""
 
     def following(
         self, folder: RecordFiles[Any], digest: str, data: bytes | None

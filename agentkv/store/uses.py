@@ -80,18 +80,18 @@ class Uses:
     def of(self, block_ids: Iterable[str]) -> dict[str, Use]:
         """The uses of these blocks, those not written yet included; blocks never used are absent."""
         self.flush()
-        rows, wanted = list[Any](), list(block_ids)
+        rows, keys = list[Any](), list(block_ids)
         with _connected(self.path, write=False) as connection:
-            for block_id in wanted if connection else ():
+            for block_id in keys if connection else ():
                 query = "SELECT block_id, hits, last FROM uses WHERE block_id = ?"
                 rows += connection.execute(query, (block_id,)).fetchall()  # type: ignore[union-attr]
-        return self._with_pending(rows, set(wanted))
+        return self._with_pending(rows, set(keys))
 
-    def _with_pending(self, rows: list[Any], wanted: Collection[str] | None) -> dict[str, Use]:
+    def _with_pending(self, rows: list[Any], keys: Collection[str] | None) -> dict[str, Use]:
         found = {str(row[0]): Use(row[1], row[2]) for row in rows if _is_use(row)}
         with self._lock:
             for block_id, use in self._pending.items():
-                if wanted is None or block_id in wanted:
+                if keys is None or block_id in keys:
                     earlier = found.get(block_id, Use(0, 0.0))
                     found[block_id] = Use(earlier.hits + use.hits, max(earlier.last, use.last))
         return found

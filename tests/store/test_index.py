@@ -26,7 +26,7 @@ from agentkv.store.catalog import BlockStore
 from agentkv.store.findings import Kind
 from agentkv.store.index import INDEX
 from agentkv.store.indexcheck import index_fault
-from agentkv.store.indexed import Wanted
+from agentkv.store.indexed import Selection
 from tests.store.blocks import FINGERPRINT, block, contents, named
 
 
@@ -408,7 +408,7 @@ def test_pages_are_the_whole_list(store: BlockStore) -> None:
         paged += page
     assert paged == whole
     assert store.names(limit=0) == []
-    assert store.files.all_names(Wanted(kind="skill", limit=1)).found == store.names("skill")[:1]
+    assert store.files.all_names(Selection(kind="skill", limit=1)).found == store.names("skill")[:1]
 
 
 def test_the_first_use_after_many_changes_says_that_it_took_long(
