@@ -56,7 +56,10 @@ class Selection:
             if value is not None:
                 parts.append(f"{column} = ?")
                 given.append(value)
-        if self.after is not None:
+        if self.after is not None and self.kind == self.after[0]:  # so that the index is entered there
+            parts.append("(name, fingerprint) > (?, ?)")
+            given += self.after[1:]
+        elif self.after is not None:
             parts.append("(kind, name, fingerprint) > (?, ?, ?)")
             given += self.after
         return " AND ".join(parts), given
@@ -216,7 +219,8 @@ def needless(index: Index) -> tuple[list[str], list[str]] | None:
 
 def needless_ids(db: sqlite3.Connection) -> list[bytes]:
     """Evicted blocks that are the parents of none any more, or are stored again; children first."""
-    found = [row[0] for row in db.execute("SELECT id FROM ancestors WHERE id IN (SELECT id FROM blocks)")]
+    again = "SELECT id FROM ancestors a WHERE EXISTS (SELECT 1 FROM blocks b WHERE b.id = a.id)"  # IN would scan blocks
+    found = [row[0] for row in db.execute(again)]
     gone = set(found)
     free = (
         "SELECT id FROM ancestors a WHERE NOT EXISTS (SELECT 1 FROM blocks b WHERE b.parent = a.id) "

@@ -425,3 +425,37 @@ def test_a_plan_by_files_is_the_same(store: BlockStore) -> None:
     by_index = store.evict(0, dry_run=True)
     assert [v.block_id for v in plan.victims] == [v.block_id for v in by_index.victims]
     assert (plan.stored, plan.kept, plan.left) == (by_index.stored, by_index.kept, by_index.left)
+
+
+def test_pages_of_a_kind_begin_after_names_of_any(store: BlockStore) -> None:
+    for after in store.names():
+        for kind in ("skill", "text"):
+            expected = [entry for entry in store.names(kind) if store.names().index(entry) > store.names().index(after)]
+            assert store.names(kind, after=after) == expected
+
+
+def test_no_query_of_a_hot_path_looks_at_every_row(store: BlockStore) -> None:
+    """By what SQLite says of each statement: no scan but of partial indexes, of what is empty as a rule, and of small
+    tables."""
+    store.files.index.close()
+    queries: list[str] = []
+    assert store.files.index.ask(lambda db: db.set_trace_callback(queries.append) or True)  # type: ignore[func-returns-value]
+    manifest, segments = block([9, 9, 9])
+    store.put(manifest, segments)
+    store.set_name(named(manifest, "hot"))
+    store.names("text", FINGERPRINT.id, after=store.names(limit=1)[0], limit=2)
+    store.evict(stored_bytes(store.files) - 1)
+    assert store.files.index.ask(lambda db: db.set_trace_callback(None) or True)  # type: ignore[func-returns-value]
+    allowed: tuple[str, ...] = ("places", "totals", "fingerprints", "ancestors", "a")
+    allowed += ("segments USING INDEX segments_unneeded", "blocks USING INDEX blocks_unread")
+    allowed += ("names USING INDEX names_unread", "names USING INDEX names_order")  # the first of all names
+    wrong = set()
+    with sqlite3.connect(store.root / INDEX) as db:
+        db.create_function("seal", -1, lambda *_: 0, deterministic=True)
+        for query in {query for query in queries if query.startswith(("SELECT", "UPDATE", "DELETE"))}:
+            for _, _, _, plan in db.execute(f"EXPLAIN QUERY PLAN {query}"):
+                if (plan.startswith("SCAN ") and not plan[5:].startswith(allowed)) or "FOR IN-OPERATOR" in plan:
+                    wrong.add((plan, query))
+    db.close()
+    assert len(queries) > 50
+    assert wrong == set()
