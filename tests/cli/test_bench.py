@@ -25,7 +25,7 @@ def measured(run: Run, tmp_path: Path) -> Path:
     shown = record(done)
     assert "raw" not in shown
     saved = orjson.loads((tmp_path / "c.json").read_bytes())
-    assert len(saved.pop("raw")) == 1
+    assert [item["key"] for item in saved.pop("raw")] == ["8", "8/disk"]
     assert saved == shown
     return tmp_path / "c.json"
 
@@ -40,7 +40,7 @@ def test_a_benchmark_is_recorded_and_scored_again(run: Run, measured: Path, tmp_
     found = record(run("evidence", "score", "last", "--ledger", ledger.folder, "--json"))
     assert found["equal"] is True
     assert found["run"] == orjson.loads(measured.read_bytes())["ledger_run"]
-    assert set(found["computed"]) == {"counts", "growth"}
+    assert set(found["computed"]) == {"counts", "disk", "growth"}
 
 
 def test_a_benchmark_that_breaks_off_is_on_record(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
