@@ -151,13 +151,16 @@ def _show(record: dict[str, Any], todo: Plan) -> None:
 def status(*, model: options.ModelFilter = None, store: options.StoreOptions) -> Result:
     """Blocks by fingerprint: how many, how large, of which model, and by what they differ from the present engine."""
     from agentkv.cli.engines import expected, say_note
+    from agentkv.store.images import IMAGES
 
     with store.open() as opened:
         meant = expected(opened, model)
         rows = fingerprints(opened, meant)
         names = opened.names(on_error=lambda _: None)
         note = meant.note((named.name, meant.of_block(named.block_id)) for named in names)
+        images = opened.files.images.bytes()
         record = {"store": opened.root, "model": meant.model, "fingerprints": rows, "note": note or None}
+        record["image_bytes"] = images
 
     def show() -> None:
         columns = ("fingerprint", "model", "blocks", "names", "tokens", "on disk", "differs by")
@@ -174,6 +177,8 @@ def status(*, model: options.ModelFilter = None, store: options.StoreOptions) ->
             for row in rows
         ]
         table(columns, cells, right=("blocks", "names", "tokens", "on disk"), wraps=("differs by",))
+        if images:
+            say(f"beside them {size(images)} of restore images in {opened.root / IMAGES}: made again when deleted")
         say_note(meant, note)
 
     return Result(record, show if rows else lambda: say("no blocks; `agentkv deposit PATH` stores the first"))

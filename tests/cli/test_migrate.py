@@ -241,6 +241,16 @@ def test_the_state_of_a_thread_goes_with_the_thread(small: Path) -> None:
         assert not noted & set(memory.store.block_ids())
 
 
+def test_the_status_says_what_images_take_up(filled: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert record(filled("store", "status", "--json"))["image_bytes"] == 0
+    assert "restore images" not in filled("store", "status").stdout
+    monkeypatch.setattr("agentkv.store.images.LEAST_BYTES", 1)
+    filled("ask", "what is the restocking fee?")
+    taken = sum(path.stat().st_size for path in (store / "images").rglob("*.image"))
+    assert record(filled("store", "status", "--json"))["image_bytes"] == taken > 0
+    assert "of restore images in" in filled("store", "status").stdout
+
+
 def test_the_commands(filled: Run, skills: Path, store: Path) -> None:
     filled("docs", "add", skills, "--tokens", 128, "--overlap", 0)
     (row,) = record(filled("store", "status", "--json"))["fingerprints"]
