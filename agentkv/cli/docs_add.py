@@ -94,8 +94,8 @@ def add(
         create = is_thrown_away or not dry_run
         memory = held.enter_context(options.open_memory(store, *engine.chosen(store), create=create, embedder=embedder))
         opened = Opened(memory, corpus, chunk_tokens=tokens, overlap=overlap, keep=keep, top=top)
-        how: Any = {"include": include or (), "exclude": exclude or (), "encoding": encoding}
-        plan, forecast, report = _work(opened, paths, how, _Wish(dry_run, yes, as_json))
+        wish = _Wish(include or [], exclude or [], encoding, dry_run, yes, as_json)
+        plan, forecast, report = _work(opened, paths, wish)
         vectors = None
         if memory.embedder is not None and not dry_run:
             vectors = embedded(opened.shelf, memory.embedder)
@@ -124,6 +124,9 @@ def _check(place: Path, paths: list[Path]) -> None:
 
 
 class _Wish(NamedTuple):
+    include: list[str]
+    exclude: list[str]
+    encoding: str | None
     dry_run: bool
     yes: bool
     as_json: bool
@@ -135,15 +138,20 @@ def _keep(eager: bool, lazy: bool, top: int | None) -> Keep | None:
     return "eager" if eager else "lazy" if lazy else "top" if top is not None else None
 
 
-def _work(
-    corpus: CorpusOf, paths: list[Path], how: dict[str, Any], wish: _Wish
-) -> tuple[AddPlan, Forecast | None, AddReport | None]:
+def _work(corpus: CorpusOf, paths: list[Path], wish: _Wish) -> tuple[AddPlan, Forecast | None, AddReport | None]:
     plan: AddPlan | None = None
     started = 0
     try:
         with cancelled_by_ctrl_c() as cancellation:
             with _files("cutting") as on_file:
-                plan = corpus.plan([*paths], on_file=on_file, cancellation=cancellation, **how)
+                plan = corpus.plan(
+                    [*paths],
+                    include=wish.include,
+                    exclude=wish.exclude,
+                    encoding=wish.encoding,
+                    on_file=on_file,
+                    cancellation=cancellation,
+                )
             sample = None
             if corpus.record.keep == "eager":
                 with status("measuring one chunk"):

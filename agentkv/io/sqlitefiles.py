@@ -12,7 +12,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 CLEAN = 0x616B7601
 """``application_id`` of a file in which nothing was ever deleted without being overwritten."""
@@ -21,9 +21,24 @@ _BUSY_S = 30.0
 _FTS = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE % USING fts5%'"
 
 
-def connect(target: str | Path, **how: Any) -> sqlite3.Connection:
+def connect(
+    target: str | Path,
+    *,
+    uri: bool = False,
+    timeout: float = 5.0,
+    isolation_level: Literal["DEFERRED", "EXCLUSIVE", "IMMEDIATE"] | None = "DEFERRED",
+    check_same_thread: bool = True,
+    cached_statements: int = 128,
+) -> sqlite3.Connection:
     """Like :func:`sqlite3.connect`; what this connection deletes is overwritten. Raises sqlite3.Error."""
-    connection: sqlite3.Connection = sqlite3.connect(target, **how)
+    connection = sqlite3.connect(
+        target,
+        uri=uri,
+        timeout=timeout,
+        isolation_level=isolation_level,
+        check_same_thread=check_same_thread,
+        cached_statements=cached_statements,
+    )
     try:
         connection.execute("PRAGMA secure_delete = ON")
     except BaseException:

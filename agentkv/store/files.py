@@ -30,7 +30,7 @@ from agentkv.store.format import Limits, Malformed, Summary
 from agentkv.store.images import Images
 from agentkv.store.index import Index
 from agentkv.store.indexed import EVERY, Names, Selection, key_of
-from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.recordfiles import RAM_FACTOR, RecordFiles
 from agentkv.store.segments import SegmentStore
 
 R = TypeVar("R")
@@ -59,10 +59,26 @@ class StoreFiles:
         self.images = Images(root, self.temporaries)
 
         def folder(
-            name: str, what: str, decode: Callable[[bytes, str], R], limit: int, *, sharded: bool = True, **how: Any
+            name: str,
+            what: str,
+            decode: Callable[[bytes, str], R],
+            limit: int,
+            *,
+            sharded: bool = True,
+            suffix: str = ".json",
+            ram_factor: int = RAM_FACTOR,
         ) -> RecordFiles[R]:
-            how = {"temporaries": self.temporaries} | how
-            return RecordFiles(root, name, what, decode, limit, sharded=sharded, **how)
+            return RecordFiles(
+                root,
+                name,
+                what,
+                decode,
+                limit,
+                sharded=sharded,
+                temporaries=self.temporaries,
+                suffix=suffix,
+                ram_factor=ram_factor,
+            )
 
         def mark(kind: type[M], name: str, what: str, *, sharded: bool = False) -> RecordFiles[M]:
             decode = functools.partial(_decode_mark, kind)

@@ -21,7 +21,7 @@ from agentkv.store.format import Malformed, is_digest
 R = TypeVar("R")
 
 _CACHE_BYTES = 64 << 20
-_RAM_FACTOR = 8
+RAM_FACTOR = 8
 """How many times its file's size a parsed record takes in RAM (a token id: 2 to 7 bytes on disk, 36 here)."""
 
 
@@ -54,7 +54,7 @@ class RecordFiles(Generic[R]):
         sharded: bool,
         temporaries: Path | None = None,
         suffix: str = ".json",
-        ram_factor: int = _RAM_FACTOR,
+        ram_factor: int = RAM_FACTOR,
     ) -> None:
         self.root, self.suffix = base / folder, suffix
         self.follower: Follower | None = None

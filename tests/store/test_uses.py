@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_written_is_left_and_read(path: Path, monkeypatch:
     real = sqlite3.connect
 
     def read_only(where: Path, **options: object) -> sqlite3.Connection:
-        return real(f"file:{where}?mode=ro", uri=True, **options)  # type: ignore[call-overload,no-any-return]
+        return real(f"file:{where}?mode=ro", **(options | {"uri": True}))  # type: ignore[call-overload,no-any-return]
 
     monkeypatch.setattr("agentkv.store.uses.sqlite3.connect", read_only)
     uses.add(A)
