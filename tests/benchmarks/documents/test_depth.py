@@ -82,8 +82,13 @@ def test_ctrl_c_ends_it_and_leaves_no_store_in_the_folder(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(depth, "evict", lambda _: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        Depth(**asked, sizes=(6,), points=2, repeats=2).run()
+    # A shell that runs this in the background has the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Depth(**asked, sizes=(6,), points=2, repeats=2).run()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not list(asked["work"].glob("smaller-*"))
 
 
