@@ -71,7 +71,7 @@ class Images:
 
     def path(self, block_id: str) -> Path:
         """Where a block's image is, or would be."""
-        return self.root / block_id[:2] / f"{block_id}{SUFFIX}"
+        return _place(self.root, block_id)
 
     # --- reading ---
 
@@ -133,24 +133,25 @@ class Images:
     def _make_room(self, limit: int, n_bytes: int) -> bool:
         """Remove what was used longest ago until as much fits; whether it does."""
         if self._since >= _RESCAN:
-            self._bytes, self._since = sum(size for _, size in fsio.files_below(self.root)), 0
+            self._bytes, self._since = self.bytes(), 0
         if self._bytes + n_bytes > limit:
             self.trim(limit - n_bytes)
         return self._bytes + n_bytes <= limit
 
-    def trim(self, limit: int) -> int:
-        """Remove what was used longest ago until ``limit`` bytes are left; the bytes that went."""
+    def trim(self, limit: int) -> None:
+        """Remove what was used longest ago until ``limit`` bytes are left."""
+        self._bytes = self.bytes()
+        if self._bytes <= limit:
+            return
         found = []
         for path, size in fsio.files_below(self.root):
             with contextlib.suppress(OSError):
                 found.append((path.stat().st_mtime_ns, size, path))
-        self._bytes, before = sum(size for _, size, _ in found), sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
             if self._bytes <= limit:
                 break
             fsio.remove_file(path)
             self._bytes -= size
-        return before - self._bytes
 
     def bytes(self) -> int:
         """Of all images there are. Raises StoreReadError."""
@@ -166,8 +167,8 @@ class Images:
         """Remove the images of all blocks but these; their bytes. Raises StoreReadError."""
         freed = 0
         for path, size in fsio.files_below(self.root, min_age_s):
-            block_id = path.name.removesuffix(SUFFIX)
-            if is_digest(block_id) and path == self.path(block_id) and block_id not in keep:
+            block_id = _block_of(self.root, path)
+            if block_id is not None and block_id not in keep:
                 freed += size
                 if not dry_run:
                     fsio.remove_file(path)
@@ -191,6 +192,16 @@ class Images:
 
 
 # --- the file -------------------------------------------------------------------------------------
+
+
+def _place(folder: Path, block_id: str) -> Path:
+    return folder / block_id[:2] / f"{block_id}{SUFFIX}"
+
+
+def _block_of(folder: Path, path: Path) -> str | None:
+    """The block whose image a file of the folder is called as; None if it is called otherwise."""
+    block_id = path.name.removesuffix(SUFFIX)
+    return block_id if is_digest(block_id) and path == _place(folder, block_id) else None
 
 
 def _head(block_id: str, state_sha256: str, state: Bytes) -> bytes:
@@ -231,9 +242,7 @@ def entries(root: Path) -> Iterator[tuple[Path, int, bool]]:
     """Every file below the folder, its bytes, and whether it is called as an image is. Raises StoreReadError."""
     folder = root / IMAGES
     for path, size in fsio.files_below(folder):
-        block_id = path.name.removesuffix(SUFFIX)
-        is_own = is_digest(block_id) and path == folder / block_id[:2] / f"{block_id}{SUFFIX}"
-        yield path, size, is_own
+        yield path, size, _block_of(folder, path) is not None
 
 
 def fault(files: _Files, path: Path) -> str | None:

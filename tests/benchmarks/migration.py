@@ -12,10 +12,7 @@ setting computes other bits; how many are the same is reported. Not shown: power
 
 from __future__ import annotations
 
-import json
 import random
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -25,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from agentkv.bench.base import Benchmark, Column, ModelSettings, Row, Table, interval, option, records, small_option
 from agentkv.bench.measured import Raw
-from agentkv.bench.process import command, in_new_process
+from agentkv.bench.process import in_new_process
 from agentkv.bench.results import say
 from agentkv.bench.texts import manual_texts
-from agentkv.errors import GuaranteeViolated, WorkerFailed
+from agentkv.errors import GuaranteeViolated
 from agentkv.figures import share, spread
 from agentkv.io.hashing import sha256
+from tests.benchmarks.killing import begin, run_or_kill
 
 if TYPE_CHECKING:
     from agentkv.memory.memory import AgentMemory
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
 FAKE = "fake"
 """The engine without a model: many more moments a minute, the same code around it."""
-_STARTED = "started"
 _TRIED = 50
 _MOST_RUNS = 4
 """A kill that comes too late is tried again, at most so many times the kills asked for."""
@@ -227,29 +224,7 @@ def _killed(work: dict[str, Any], filled: dict[str, Any], kills: int, chance: ra
 
 def _migrate(work: dict[str, Any], delay: float | None) -> bool:
     """Let another process migrate; False if it was killed ``delay`` seconds after its engine was open."""
-    target, pipe = f"{__name__}:move", subprocess.PIPE
-    with subprocess.Popen(command(target), stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, text=True) as process:
-        assert process.stdin is not None
-        assert process.stderr is not None
-        process.stdin.write(json.dumps(work))
-        process.stdin.close()
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if line.strip() == _STARTED:
-                break
-        if delay is not None:
-            try:
-                process.wait(delay)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-        lines.append(process.stderr.read())
-    if process.returncode == -signal.SIGKILL:
-        return False
-    if process.returncode != 0:
-        say("".join(lines))
-        raise WorkerFailed(target, process.returncode)
-    return True
+    return run_or_kill(f"{__name__}:move", work, delay) is not None
 
 
 # --- there: a process with the engine -----------------------------------------------------------------
@@ -317,7 +292,7 @@ def move(work: dict[str, Any]) -> dict[str, Any]:
     from agentkv.migrate import migrate
 
     with _memory(work, flash=True) as memory:
-        say(_STARTED)
+        begin()
         return {"failed": [f"{name}: {error.message}" for name, error in migrate(memory).failed]}
 
 

@@ -18,12 +18,9 @@ Not shown: what a power failure leaves (``agentkv bench integrity``).
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import shutil
-import signal
 import sqlite3
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterable
@@ -45,21 +42,20 @@ from agentkv.bench.base import (
     small_option,
 )
 from agentkv.bench.measured import Raw
-from agentkv.bench.process import command
 from agentkv.bench.results import say
 from agentkv.bench.texts import manual_texts
-from agentkv.errors import GuaranteeViolated, UsageError, WorkerFailed
+from agentkv.errors import GuaranteeViolated, UsageError
 from agentkv.figures import share, spread
 from agentkv.io.hashing import canonical_json, file_sha256, sha256
 from agentkv.store.catalog import BlockStore
 from agentkv.store.files import TEMPORARIES, TURNS
 from agentkv.store.uses import USES
+from tests.benchmarks.killing import begin, run_or_kill
 
 OVERLAP = 24
 FAKE = "fake"
 """The engine without a model: many more moments a minute, the same code around it."""
 
-_BEGUN = "begun"
 _INDEX = "documents/index/"
 _MOST_RUNS = 10
 
@@ -244,31 +240,7 @@ def _interrupted(
 
 def _deposit(payload: dict[str, Any], delay: float | None) -> dict[str, Any] | None:
     """Let another process deposit; its result, or None if it was killed ``delay`` seconds after it had begun."""
-    target, pipe = f"{__name__}:deposit", subprocess.PIPE
-    with subprocess.Popen(command(target), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(json.dumps(payload))
-        process.stdin.close()
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if line.strip() == _BEGUN:
-                break
-        if delay is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(delay)
-            process.send_signal(signal.SIGKILL)
-        result = process.stdout.read()
-        lines.append(process.stderr.read())
-    if process.returncode == -signal.SIGKILL:
-        return None
-    if process.returncode != 0:
-        say("".join(lines))
-        raise WorkerFailed(target, process.returncode)
-    report: dict[str, Any] = json.loads(result)
-    return report
+    return run_or_kill(f"{__name__}:deposit", payload, delay)
 
 
 def _after_kill(root: Path) -> dict[str, Any]:
@@ -332,7 +304,7 @@ def deposit(payload: dict[str, Any]) -> dict[str, Any]:
     model: Any = FakeEngine(window=wide) if payload["model"] == FAKE else payload["model"]
     settings = {} if payload["model"] == FAKE else {"threads": payload["threads"], "window": wide}
     with AgentMemory(home / payload["store"], model, **settings) as memory:
-        say(_BEGUN)
+        begin()
         start = time.perf_counter()
         corpus = Corpus(memory, chunk_tokens=window, overlap=OVERLAP, keep="eager")
         report = corpus.carry_out(corpus.plan([home / "documents"]))
