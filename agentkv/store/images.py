@@ -13,11 +13,12 @@ time; it has a budget of its own, keeps to what a store's budget leaves over, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import struct
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -32,6 +33,7 @@ from agentkv.io.lock import StoreLock
 from agentkv.records import Manifest
 from agentkv.store.format import is_digest
 from agentkv.store.recordfiles import RecordFiles
+from agentkv.store.segments import Workers
 
 IMAGES, SUFFIX = "images", ".image"
 DEFAULT_BYTES = 2 << 30
@@ -65,7 +67,7 @@ class Images:
         self.base, self.root, self._temporaries = root, root / IMAGES, temporaries
         self.limit = DEFAULT_BYTES
         self._lock = OwnedLock("store")
-        self._pool: ThreadPoolExecutor | None = None
+        self._workers = Workers(1, "agentkv-images")
         self._waiting: dict[str, Future[None]] = {}
         self._bytes, self._since = 0, _RESCAN
 
@@ -109,9 +111,8 @@ class Images:
         with self._lock:
             if len(self._waiting) >= _MOST_WAITING or block_id in self._waiting:
                 return
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="agentkv-images")
-            self._waiting[block_id] = self._pool.submit(self._write, block_id, state_sha256, state, files, limit)
+            work = functools.partial(self._write, block_id, state_sha256, state, files, limit)
+            self._waiting[block_id] = self._workers.submit(work)
 
     def _write(self, block_id: str, state_sha256: str, state: Bytes, files: _Files, limit: Callable[[], int]) -> None:
         try:
@@ -183,12 +184,7 @@ class Images:
 
     def close(self) -> None:
         """End the thread once it has written what waits. May be called twice; a later write starts another."""
-        if not self._lock.owner.is_here:
-            return
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown()
+        self._workers.close()
 
 
 # --- the file -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -311,13 +311,14 @@ _MAX_WORKERS = 8
 
 
 class Workers:
-    """A thread pool, started when it is first needed: one thread a CPU, at most 8.
+    """A thread pool, started when it is first needed: ``count`` threads, else one a CPU, at most 8.
 
     zstd, SHA-256, numpy copies and file reads release the interpreter's lock. Work that calls :meth:`each` itself may
     wait for ever.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: int | None = None, name: str = "agentkv-store") -> None:
+        self._count, self._name = count or min(os.cpu_count() or 1, _MAX_WORKERS), name
         self._pool: ThreadPoolExecutor | None = None
         self._lock = OwnedLock("store")
 
@@ -328,10 +329,7 @@ class Workers:
                 work(item)
             return
         with self._lock:
-            if self._pool is None:
-                count = min(os.cpu_count() or 1, _MAX_WORKERS)
-                self._pool = ThreadPoolExecutor(count, thread_name_prefix="agentkv-store")
-            futures = [self._pool.submit(work, item) for item in items]
+            futures = [self._started().submit(work, item) for item in items]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:  # also on Ctrl-C: no thread may go on writing when the caller cleans up
@@ -342,8 +340,18 @@ class Workers:
             if not future.cancelled():
                 future.result()
 
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Do ``work`` in the background."""
+        with self._lock:
+            return self._started().submit(work)
+
+    def _started(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix=self._name)
+        return self._pool
+
     def close(self) -> None:
-        """End the threads. A later :meth:`each` starts new ones. In a forked child there are none."""
+        """End the threads once they have done what waits. Later work starts new ones. A forked child has none."""
         if not self._lock.owner.is_here:
             return
         with self._lock:
